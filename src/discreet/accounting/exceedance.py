@@ -29,9 +29,9 @@ is Chernoff's bound e^{(alpha - 1)(alpha rho - epsilon)}, which is least at alph
 
     P(L > epsilon)  <=  e^{-(epsilon - rho)^2 / (4 rho)}       for epsilon > rho.                    (2)
 
-Examples at (1, 1e-6): the Gaussian curve gives the bound 5.2e-5. For discrete Gaussian noise whose epsilon
-was computed from the listed ways to replace a user (its exchanges), (2) gives 2.2e-4, and the curve of these
-exchanges gives 5.3e-5.
+Examples at (1, 1e-6): the Gaussian curve gives the bound 5.2e-5. Suppose that the epsilon of discrete
+Gaussian noise was computed from the listed ways to replace a user (its exchanges). Then (2) gives 2.2e-4, and
+the curve of these exchanges gives 5.3e-5.
 
 For several mechanisms on the same users, the curve of their composition is used. If there are several kinds
 of batches, each user is in one batch. The result is then the largest of the bounds of these batches, at the

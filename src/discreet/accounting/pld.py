@@ -401,9 +401,9 @@ def report_outcomes(record: ReportRecord, name: str) -> tuple[list[float], list[
     """Return the probabilities of the two bits in a response that belong to two given elements.
 
     There are four outcomes: no bit is set, only the first, only the second, or both. The first list is for a
-    user who has the first element, the second list for a user who has the second element. Given these two
-    bits, the rest of the response has the same distribution for both users. Therefore the best test of the
-    two users uses only these two bits.
+    user with the first element, the second list for a user with the second element. Given these two bits, the
+    rest of the response has the same distribution for both users. Therefore the best test of the two users
+    uses only these two bits.
     """
     kind, elements, size, own, other = record.alphabets[name]
     p, q = own / 2**53, other / 2**53

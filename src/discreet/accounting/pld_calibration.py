@@ -156,7 +156,7 @@ def check_listed(record: MechanismRecord) -> None:
     """Raise ``ValueError`` unless a record's exchanges match its own noise, scales and sensitivities.
 
     The norm of the worst way must be equal to the joint sensitivity. For the families of a count query, the
-    list must also be the one that follows from these families, the horizon and the levels. The horizon is
+    list must also equal the list that follows from these families, the horizon and the levels. The horizon is
     determined by the sensitivity of the transition counts.
     """
     power = 1 if record.norm == "l1" else 2

@@ -23,11 +23,11 @@ Composition. The Fourier transform of the sum of n independent losses is the n-t
 the P-probabilities of one coordinate. Transforms of different kinds of coordinates are multiplied. The sum is
 outside the window of the transform with probability at most e^{-36}. The bound follows from Bernstein's
 inequality: if the losses are within b of their means and their variances sum to v, the sum is within 25 b + 9
-sqrt(v) of its mean. Then the equation
+sqrt(v) of its mean. Then epsilon is the solution of
 
     delta(epsilon) = sum over l > epsilon of P(l) (1 - e^{epsilon - l})
 
-is solved for epsilon. Rounding errors change delta by about 1e-14, so deltas of at least 1e-10 are resolved.
+Rounding errors change delta by about 1e-14, so deltas of at least 1e-10 are resolved.
 
 Discrete Gaussian noise is summed integer by integer for sigma up to 20 000. For larger sigma it is treated as
 a normal distribution: the probability of an integer is that of the interval between the adjacent

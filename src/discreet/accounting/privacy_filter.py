@@ -190,7 +190,7 @@ def covers(records: Sequence[Record], others: Sequence[Record]) -> bool:
 def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
     """Return the total epsilon at ``delta`` of mechanisms on the same users, and the name of the method.
 
-    The method is the one with the least epsilon. If no method gives a bound, epsilon is infinity (for example
+    The method with the least epsilon is used. If no method gives a bound, epsilon is infinity (for example
     for Gaussian noise at delta = 0). Raises ``ValueError`` for an invalid delta.
 
     records : records of the mechanisms, in any order. Without records epsilon is 0.

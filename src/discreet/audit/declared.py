@@ -65,8 +65,8 @@ pickle.dump([vector.of(record, context, None) for record in records], out)
 class DeclaredChecks:
     """Results of all checks of one declaration.
 
-    subject : name of the noise or the vector. results : result of each check. The message of a check that
-        passed states what was found.
+    subject : name of the noise or the vector. results : result of each check. The message of a passed check
+        states its findings.
     """
 
     subject: str

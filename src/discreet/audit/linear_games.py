@@ -101,7 +101,7 @@ def spec_of(
 
 
 def values_of(query: LinearQuery) -> Floats:
-    """Return (H + 1, S) values that are as large as allowed where sigma = 1, and 0 elsewhere."""
+    """Return (H + 1, S) values: the largest allowed value where sigma = 1, and 0 elsewhere."""
     layout = query.layout
     most = np.zeros(layout.horizon + 1)
     if isinstance(query, MixtureQuery):

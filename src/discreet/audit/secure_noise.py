@@ -272,7 +272,7 @@ def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
 
 
 def enough_runs(cells: int, alarm: float) -> int:
-    """Return the number of sessions that are needed to detect two cells that share all their noise."""
+    """Return the number of sessions that are needed to detect that two cells share all their noise."""
     pairs = max(1.0, cells * (cells - 1) / 2)
     return math.ceil(1.3 * (1 + math.log2(4 * pairs / alarm))) + 4
 

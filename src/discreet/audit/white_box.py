@@ -497,7 +497,7 @@ def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
 
 
 def _stated(bench: _PrivatizerBench, noise: Noise) -> Identity:
-    """Check that the standard deviations that releases state agree with the mixing matrix B."""
+    """Check that the stated standard deviations of releases agree with the mixing matrix B."""
     name, worst = "stated laws have the noise's standard deviation", 0.0
     if noise.mixings is None:
         return Identity(

@@ -20,8 +20,8 @@ count as 0. One user adds a vector x >= 0 with ||x||_1 <= C to this family. Repl
     ||x - x'||_1 <= ||x||_1 + ||x'||_1 <= 2 C,
     ||x - x'||_2^2 = ||x||_2^2 + ||x'||_2^2 - 2 <x, x'> <= ||x||_1^2 + ||x'||_1^2 <= 2 C^2,
 
-since <x, x'> >= 0. Both bounds are attained by two users who each have the total reward C in one pair, in
-different pairs. C is fixed by the user's plan, before the user acts. A release contains transitions and
+The second line uses <x, x'> >= 0. Two users attain both bounds: each has the total reward C in one pair, and
+the two pairs differ. C is fixed by the user's plan, before the user acts. A release contains transitions and
 **one** of the two reward families, never both (see below). The joint sensitivity is the larger of the
 sensitivities in these two cases:
 
@@ -39,15 +39,16 @@ Each has reward 1 at each step until the total is C (C <= H; the last reward can
 Consider a release of all families with scales sigma. Each user in one of its batches has a joint privacy loss
 L(sigma). For Laplace noise L is the weighted l1 change l1(1 / b). For Gaussian noise L is the square of the
 weighted l2 change, l2(1 / sigma)^2 = mu^2. L is the loss of the counts plus the loss of the group returns.
-Let L_counts be the loss of the counts. For any share s in [0, 1), the scales
+Let L_counts be the loss of the counts. For any share s in [0, 1), consider the following scales:
 
     counts: scales times L_counts / ((1 - s) L); Gaussian: its root,
 
     returns: C / (s L);                          Gaussian: C / sqrt(s L),
 
-have the loss (1 - s) L + s L = L as before. With s = 0 the returns are not released, and their scale is
-infinite. If scales differ by release (``release_scales``), sigma and L are those of the same release. No such
-L exceeds the L of ``scales``. The statements below are therefore valid with the L of ``scales``.
+With these scales, the loss is (1 - s) L + s L = L as before. With s = 0 the returns are not released, and
+their scale is infinite. If scales differ by release (``release_scales``), sigma and L are those of the same
+release. No such L exceeds the L of ``scales``. The statements below are therefore valid with the L of
+``scales``.
 
 Privacy with shares chosen from earlier releases. Given the earlier releases, a release is one Laplace or
 Gaussian mechanism. The sensitivity of a release is the change that one user causes in it. This change is a
@@ -83,7 +84,7 @@ sums of this family continue.
 - *The family may change permanently, by a choice that depends on earlier releases.* Both running sums contain
   every user with the same weights. Given the earlier releases, release i is one mechanism. The sensitivity of
   release i is the change that a user of batch j causes in it. The loss is at most (a lambda^(i-j))^2 L for
-  either family. These constants are fixed in advance, and their sum is at most L. (Releases before the change
+  either family. The constants are fixed in advance, and their sum is at most L. (Releases before the change
   do not depend on the user's centred rewards, and releases after the change do not depend on the user's
   clipped rewards.) Adaptive composition requires only this, as above. With exact discrete noise the
   composition is that of zCDP, with fixed-point rounding charged for all three families at the smallest scales
@@ -143,7 +144,7 @@ def check_on_grid(name: str, cut: float, grid: int | None) -> None:
 def widest_scales(query: CountQuery, scales: Floats) -> Floats:
     """Return the largest noise scale of each family that plans can choose, shape (families,).
 
-    The scale of clipped rewards is the one for C = H.
+    The scale of clipped rewards is the scale for C = H.
     """
     if not query.cut:
         return scales
@@ -206,7 +207,7 @@ def at_share(mechanism: CountMechanism, scales: Floats, share: float | None) -> 
 
 
 def plain_plan(channel: CountChannel, s: ChannelSession, plan: Plan) -> tuple[Plan, State]:
-    """Return a plan whose fields for these families have plain values, and the changes of the state.
+    """Return the plan with plain values in the fields of these families, and the changes of the state.
 
     Raises ``ValueError`` if a value is invalid, or if a field is set for a family that the query does not
     have.

@@ -86,7 +86,7 @@ class SumMechanism(ABC):
     @property
     @abstractmethod
     def trust(self) -> Trust:
-        """Trust model, which states the party that sees raw data."""
+        """Trust model: the party that sees raw data."""
 
     @property
     @abstractmethod
@@ -377,7 +377,7 @@ class CountMechanism(SumMechanism):
 
     @property
     def fixed_point(self) -> bool:
-        """True for a decaying sum with exact noise, whose sums and noise are multiples of 2^-20."""
+        """True for a decaying sum with exact noise. The sums and the noise are then multiples of 2^-20."""
         return self.reward_grid is not None and self.decay > 0.0
 
     @property
@@ -437,7 +437,7 @@ class CountMechanism(SumMechanism):
 
     @property
     def trust(self) -> Trust:
-        """Trust model, which states the party that sees raw data."""
+        """Trust model: the party that sees raw data."""
         if isinstance(self.strategy, Exact):
             return "none"
         if self.strategy.on_device:

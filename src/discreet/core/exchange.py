@@ -33,7 +33,7 @@ the largest cost of a case, and m = min(S, H). The price is:
 - with the same cells for all steps: H C if costs are linear in the shift, or H^2 C if they are squares (by
   the triangle inequality);
 - with only the first visit to each state: m C. Proof: suppose that the two users visit u <= m and v <= m
-  states, and that c of these states are visited by both. The records of a state that both visit change as in
+  states, and that both of them visit c of these states. The records of a state that both visit change as in
   one step, which costs at most C. A state that only one of them visits has one record more or less. This is
   half of OTHER, so it costs at most C / 2. The sum is at most (c + (u - c) / 2 + (v - c) / 2) C <= m C. A
   visit is classified as first or later before its action and successor are known, so the counted transitions

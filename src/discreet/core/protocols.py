@@ -86,7 +86,7 @@ class Coins(Protocol):
 
 
 class Sensitive(Protocol):
-    """Interface of a query that can compute the sensitivity that a record needs."""
+    """Interface of a query that can compute sensitivities for privacy records."""
 
     def sensitivity(self, norm: Any, weight: Mapping[str, float]) -> float: ...
 

@@ -94,8 +94,8 @@ class Schedule:
     the part of a release that the learner will use. ``plans`` ("any", "deterministic", "stochastic") is the
     kind of the learner's policies. The choice of the mechanism depends on ``reads`` and ``plans``.
 
-    ``times`` contains the number of users submitted at each release, in ascending order, starting with 0
-    (release 0 is made before any user; its values are 0, without noise). ``growth`` sets geometric times:
+    ``times`` contains the number of users submitted at each release, in ascending order, starting with 0.
+    Release 0 is made before any user, and its values are 0 without noise. ``growth`` sets geometric times:
     next = max(k + 1, ceil(growth * k)). 1.0 means a release after every user.
 
     ``pooled_shares`` has one value in (0, 1) for each of ``release_times``: the share of the budget for the

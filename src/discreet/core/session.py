@@ -61,8 +61,8 @@ class Channel(ABC):
 
     A channel has the public values of one mechanism, and no sum. The sums are in the state of the session.
 
-    mechanism : mechanism, which is checked and rebuilt, so that no other code can change it. randomness :
-        source of the noise.
+    mechanism : the mechanism. The channel stores a checked copy, so that no other code can change the
+        mechanism. randomness : source of the noise.
     """
 
     mechanism: Any

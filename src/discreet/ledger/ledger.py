@@ -47,8 +47,8 @@ the ledger is complete, and an operator can write the line of the head by hand.
 *Signed limits.* A limit can be signed with the owner's key (:mod:`discreet.ledger.signatures`). The signature
 covers the ledger's identity and all other fields of the entry, including its number and the hash of the entry
 before it. The signature is therefore valid only in this ledger and at this position. After a signed limit,
-the ledger rejects a limit of that dataset that is unsigned or signed with another key. The ledger also
-rejects a reservation that bypasses the limit. A chain that contains such an entry counts as damaged.
+the ledger rejects every unsigned limit of that dataset, and every limit signed with another key. The ledger
+also rejects a reservation that bypasses the limit. A chain that contains such an entry counts as damaged.
 Operators can spend budget, but cannot change the limit. A ledger with signed limits cannot be opened without
 the package ``cryptography``.
 

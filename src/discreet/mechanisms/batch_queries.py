@@ -131,7 +131,7 @@ class BatchMechanism:
 
     @property
     def trust(self) -> Trust:
-        """Trust model, which states the party that sees raw data.
+        """Trust model: the party that sees raw data.
 
         The trust model is the same in all batches. Otherwise ``guarantee`` raises ``ValueError``.
         """

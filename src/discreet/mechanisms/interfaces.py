@@ -399,7 +399,7 @@ class Mechanism(Protocol):
 
     @property
     def trust(self) -> Trust:
-        """Trust model, which states the party that sees raw data: none, central, joint, shuffle or local."""
+        """Trust model: the party that sees raw data: none, central, joint, shuffle or local."""
         ...
 
     @property
@@ -421,7 +421,7 @@ class Privatizer(Protocol):
 
     @property
     def trust(self) -> Trust:
-        """Trust model, which states the party that sees raw data."""
+        """Trust model: the party that sees raw data."""
         ...
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:

@@ -15,8 +15,7 @@ __all__ = ["Proposes", "session_of"]
 def session_of(mechanism: Any, randomness: Randomness) -> Session:
     """Return a new session of a mechanism, with noise from ``randomness`` (Seeded or Secure).
 
-    The guarantee of the session is that of the mechanism. Raises ``ValueError`` for an unknown kind of
-    mechanism.
+    The session has the guarantee of the mechanism. Raises ``ValueError`` for an unknown kind of mechanism.
     """
     if type(mechanism).__name__ == "BatchMechanism":
         from discreet.core.session import ChannelSession

@@ -63,7 +63,7 @@ class Knobs:
 
 
 def _such(cls: type, values: tuple[Any, ...]) -> str:
-    """Return the part of an error message that states which keyword arguments the class accepts.
+    """Return the part of an error message with the keyword arguments of the class.
 
     values : positional arguments of the call. If the only one is a number and the class has ``epsilon``, the
         text suggests the call with ``epsilon=``.

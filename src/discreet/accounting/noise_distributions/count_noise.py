@@ -38,7 +38,7 @@ Laws = dict[str, NoiseDistribution]
 
 
 def report_grid(n: int, last: int) -> int:
-    """Return the smallest number >= n of a grid 1, 2, 3, ... with steps of up to 5 %, or ``last`` if less."""
+    """Return the smallest number >= n of a grid with steps of up to 5 %, or ``last`` if that is smaller."""
     point = 1
     while point < n:
         point = max(point + 1, math.floor(point * 1.05))

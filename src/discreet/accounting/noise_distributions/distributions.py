@@ -24,16 +24,16 @@ Exchanging the order of summation, with A_i = sum_{j > i} a_j, gives
 
     P(|Y| > y) = 2 sum_{i >= 0} Poisson(i; y) A_i                                            (1)
 
-where A_i does not depend on y. a_j is log-concave with ratio r_j = 2 (m-j) / (2m-1-j) and falls like
-exp(-j^2/(4m)). Therefore only the first J = O(sqrt m) terms are computed. The sum of the later terms is at
-most the geometric series a_J r_J / (1 - r_J), which is *added*. So the computed value of (1) is never below
-the exact value. The function ln P is concave in y, because the density of a sum of log-concave variables is
-log-concave. Newton's method on ln P therefore converges from the right, and the computed quantile is never
-below the exact quantile. The only exception is rounding errors (relative error 1e-11; verified to 1e-9
-against mpmath). For m > 4e6 the quantile uses the first two terms of the Cornish-Fisher expansion with
-cumulants 2m, 0, 12m. The two terms are sqrt(2m) (z + (z^3 - 3z)/(8m)). The error is O(z^5/m^2), far below
-1e-8 relative, and z^5/m^2 is added to the quantile. A comparison with (1) up to m = 1e9 shows no result below
-the exact quantile. This observation is not a proof.
+Here A_i does not depend on y. The sequence a_j is log-concave with ratio r_j = 2 (m-j) / (2m-1-j) and falls
+like exp(-j^2/(4m)). Therefore only the first J = O(sqrt m) terms are computed. The sum of the later terms is
+at most the geometric series a_J r_J / (1 - r_J), which is *added*. So the computed value of (1) is never
+below the exact value. The function ln P is concave in y, because the density of a sum of log-concave
+variables is log-concave. Newton's method on ln P therefore converges from the right, and the computed
+quantile is never below the exact quantile. The only exception is rounding errors (relative error 1e-11;
+verified to 1e-9 against mpmath). For m > 4e6 the quantile uses the first two terms of the Cornish-Fisher
+expansion with cumulants 2m, 0, 12m. The two terms are sqrt(2m) (z + (z^3 - 3z)/(8m)). The error is
+O(z^5/m^2), far below 1e-8 relative, and z^5/m^2 is added to the quantile. A comparison with (1) up to m = 1e9
+shows no result below the exact quantile. This observation is not a proof.
 
 Discrete Laplace sums. One term X has P(x) proportional to exp(-unit |x| / b) on the grid unit * Z. The
 continuous Laplace(b) variable L has the same distribution as X + W, with W independent of X. Proof: let q =

@@ -185,7 +185,9 @@ def _means(claim: Guarantee) -> list[str]:
 
 
 def of_noise(record: MechanismRecord) -> str:
-    """Return text about the noise that protects the data and the number of sums that contain a user."""
+    """Return text about the noise that protects the data, and about the number of sums with data of a
+    user.
+    """
     times = f", each user in at most {record.levels} noisy sums" if record.levels > 1 else ""
     return record.mechanism + times
 

@@ -32,24 +32,25 @@ multiple of u. Data are never multiplied by the irrational gain:
 
     S_i = x_i + round(lambda S_{i-1}),     released: S_i + z_i,  z_i discrete Gaussian of sigma / a on u Z,
 
-and y_i = a (S_i + z_i) is computed from what was released. Two data sets that differ in one user of batch j
-have |S - S'| = D_i in a cell, D_j = d and D_i = lambda D_{i-1} + e_i for i > j. In double precision
-round(lambda S) has an error of at most 1/2 + 1/8 units while |S| < 2^51 units. Therefore |e_i| <= 5/4 units.
-e_i = 0 in cells where the two sums are still equal. Only the cells that the user's change reaches can differ:
-at most 2 H of each family. Therefore D_i = lambda^{i-j} d + E_i with |E_i| <= 5/4 u / (1 - lambda), and by
-the triangle inequality over cells and B releases, in units of sigma / a,
+The measurement y_i = a (S_i + z_i) is computed from the released sum. Two data sets that differ in one user
+of batch j have |S - S'| = D_i in a cell, D_j = d and D_i = lambda D_{i-1} + e_i for i > j. In double
+precision round(lambda S) has an error of at most 1/2 + 1/8 units while |S| < 2^51 units. Therefore |e_i| <=
+5/4 units. e_i = 0 in cells where the two sums are still equal. Only the cells that the user's change reaches
+can differ: at most 2 H of each family. Therefore D_i = lambda^{i-j} d + E_i with |E_i| <= 5/4 u / (1 -
+lambda), and by the triangle inequality over cells and B releases, in units of sigma / a,
 
     sqrt(2 rho) <= ||d / sigma|| + r sqrt(sum_f 1 / sigma_f^2),
     r = (5/4) u sqrt(2 H (B - 1) (1 + lambda) / (1 - lambda)),
 
-as a / (1 - lambda) = sqrt((1 + lambda) / (1 - lambda)). The e_i may depend on earlier releases (through the
-data of later users). The bound on the sum of squares holds for every such e_i. Therefore zCDP composes: for
-every order alpha, exp((alpha - 1) (loss so far - alpha * (sum of squares so far) / 2)) is a supermartingale.
-B is the length of the schedule, which is finite. No stream has more than B measurements. A measurement is
-stored in the same atomic step that makes its release, and a release without new users repeats the previous
-measurement. After an interrupt before that step, S and x are unchanged, and the next release rounds the same
-sums with other noise (the first draw was never used). If the interrupt comes after that step, the release
-exists. The second term is about 1e-4 times the first. The scales are increased by that amount.
+The formula of r uses a / (1 - lambda) = sqrt((1 + lambda) / (1 - lambda)). The e_i may depend on earlier
+releases (through the data of later users). The bound on the sum of squares holds for every such e_i.
+Therefore zCDP composes: for every order alpha, exp((alpha - 1) (loss so far - alpha * (sum of squares so far)
+/ 2)) is a supermartingale. B is the length of the schedule, which is finite. No stream has more than B
+measurements. A measurement is stored in the same atomic step that makes its release, and a release without
+new users repeats the previous measurement. After an interrupt before that step, S and x are unchanged, and
+the next release rounds the same sums with other noise (the first draw was never used). If the interrupt comes
+after that step, the release exists. The second term is about 1e-4 times the first. The scales are increased
+by that amount.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Decaying:
     def rounding(self, releases: int, horizon: int) -> float:
         """Return the amount that fixed-point rounding adds to the l2 sensitivity of a family.
 
-        The unit is that of the values of the family.
+        The unit is the unit of the family's values.
         """
         ratio = (1.0 + self.decay) / (1.0 - self.decay)
         return 1.25 / FINE * math.sqrt(max(0, releases - 1) * ratio * 2 * horizon)

@@ -28,10 +28,10 @@ Scaling. The draws have a scale of w times the base scale, where w is the bound 
 of the draws, the columns have norm at most 1, so that a user costs no more than one sum.
 
 Exact noise. z and the released sums are multiples of one grid unit. Two neighbouring streams with changes d
-of one time step need noise vectors that differ by S d, which must be on the grid too. An integer B is not
-enough: for C = A / 2 and B = 2 I, the remainder of a release modulo 2 would be that of the data. Exact noise
-is therefore allowed only if C is an integer matrix with a diagonal of ones. Then B is an integer matrix. The
-matrix B is used only if B C = A holds exactly in integers below 2^52, so S = C.
+of one time step need noise vectors that differ by S d. The vector S d must be on the grid too. An integer B
+is not enough: for C = A / 2 and B = 2 I, the remainder of a release modulo 2 would equal the remainder of the
+data. Exact noise is therefore allowed only if C is an integer matrix with a diagonal of ones. Then B is an
+integer matrix. The matrix B is used only if B C = A holds exactly in integers below 2^52, so S = C.
 """
 
 from __future__ import annotations

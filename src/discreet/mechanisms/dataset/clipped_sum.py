@@ -23,9 +23,9 @@ user's record is replaced, the triangle inequality gives
 
     ||v - v'|| <= ||v|| + ||v'|| <= 2,
 
-for any k and in either norm. The bound is attained at v = -v'. In units of y, the bound is 2 C. Scale and
-loss do not depend on C, so the privacy record is known before any data are read. A vector with an entry that
-is not finite counts as zero.
+This bound holds for any k and in either norm. The bound is attained at v = -v'. In units of y, the bound is 2
+C. Scale and loss do not depend on C, so the privacy record is known before any data are read. A vector with
+an entry that is not finite counts as zero.
 
 The sums are integers below 2^52 in units of the grid (:meth:`ClippedSum.check_people`). Secure noise is
 discrete, on the same grid (:func:`~discreet.core.rng.checked_on_grid`).

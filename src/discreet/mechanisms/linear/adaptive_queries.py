@@ -626,7 +626,7 @@ class ResponseSession(Saveable):
         return _target(question, low, high, self._features.nonneg)
 
     def _grid_of(self, weighted: bool) -> int:
-        """Return the number of grid units in 1 for the factor that multiplies a target.
+        """Return the number of grid units per unit of the factor that multiplies a target.
 
         The factor is phi, or sqrt(w) phi sqrt(w) if ``weighted``.
         """

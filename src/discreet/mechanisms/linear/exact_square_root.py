@@ -14,7 +14,7 @@ zero-concentrated DP with
 
     rho = sum_n sum_cells (k_{n-i} v)^2 / (2 (2^m nu s)^2) <= sum_cells v^2 / (2 s^2),
 
-which is the loss of one sum with noise of scale s. ``levels`` is therefore 1. The noise z_n is fresh at
+This is the loss of one sum with noise of scale s. ``levels`` is therefore 1. The noise z_n is fresh at
 release n. The data of a time step are used first in the release after this time step, so later users may
 depend on earlier releases. All computation with y is post-processing, including floating-point arithmetic.
 Let b(x) = 1 / ((1 - x) c(x)) for the rounded c. Then sum_j b_j y_{n - j} / 2^m is the prefix sum plus noise

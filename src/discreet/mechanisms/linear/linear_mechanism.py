@@ -215,7 +215,7 @@ class LinearMechanism(SumMechanism):
 
     @property
     def trust(self) -> Trust:
-        """Trust model, which states the party that sees raw data."""
+        """Trust model: the party that sees raw data."""
         return {"exact": "none", "local": "local"}.get(self.stream, "joint")  # type: ignore[return-value]
 
     # -------------------------------------------------------------------------- privacy loss

@@ -116,7 +116,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Unit:
-    """Statistics of one step whose privacy loss is computed jointly.
+    """Statistics of one step with a jointly computed privacy loss.
 
     Parameters
     ----------

@@ -7,9 +7,9 @@ cell is at most D. The vector of a user is the mean over the user's T steps,
 
     v = (1 / T) sum_t e_(cell_t) (x) y_t      in  R^(k p),
 
-so each user has the same weight, for any number of steps. Users' vectors are in the convex hull of 0 and the
-points e_j (x) y. The largest distance between two points of a convex hull is that of two of its corners.
-These corners are in the same cell or in two cells. For a *replaced* user
+Each user therefore has the same weight, for any number of steps. Users' vectors are in the convex hull of 0
+and the points e_j (x) y. The largest distance between two points of a convex hull is attained by two of its
+corners. These two corners are in the same cell or in two cells. For a *replaced* user
 
     ||v - v'||_2 <= max(D, sqrt(2) B).
 

@@ -42,7 +42,7 @@ statistics together, mu^2 is the maximum over t in [t0, 1] of
 
     alpha (1 - t^2) + gamma (1 + |t|) / 2 + 2 beta max{(1 - 1/S)(1 - t), 1 - 1/S + t / S}
 
-with t0 = 0 for x >= 0, else -1.
+Here t0 = 0 for x >= 0, and otherwise t0 = -1.
 
 Pure epsilon needs l1 norms. Let ||x||_1 <= a. Replacing a user changes
 

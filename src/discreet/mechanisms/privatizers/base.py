@@ -194,7 +194,7 @@ class Budgeted(Knobs):
         grid: int | None,
         guess: float,
     ) -> float:
-        """Return the least factor by which ``scales`` can be multiplied so that they still meet the budget.
+        """Return the least factor for which ``scales`` times this factor still meet the budget.
 
         levels : number of noisy sums that contain one user. grid : number of grid steps per unit of reward if
             the noise is discrete, otherwise None. guess : first guess of the factor.

@@ -1,8 +1,8 @@
 """Calibration of mechanisms of linear sums: choice of stream, noise and scale for a budget.
 
 Exact calibration. A user is in N noisy sums (one batch, several nodes of a tree, or the user's message). Each
-sum consists of units. A unit is the statistics of one step whose privacy loss is computed jointly. Unit u has
-loss l_u at scale 1 and gets share p_u of the budget.
+sum consists of units. A unit is a set of statistics of one step with a jointly computed privacy loss. Unit u
+has loss l_u at scale 1 and gets share p_u of the budget.
 
 * Gaussian: scale_u = l_u sqrt(N / p_u) / mu, so that N sum_u (l_u / scale_u)^2 = mu^2 exactly.
 * Laplace: scale_u = l_u N / (p_u epsilon).

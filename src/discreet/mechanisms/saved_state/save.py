@@ -1,4 +1,4 @@
-"""Function that closes a session and saves it to a file, and the classes that such a file may contain.
+"""Function that saves a session to a file and closes it, and the list of classes in such a file.
 
 The session lists its attributes in tables (:class:`~discreet.core.lifecycle.Saveable`). This module reads
 these attributes while it holds the session's lock. After a crash or interrupt, either the session or the file

@@ -24,7 +24,7 @@ messages (:mod:`discreet.device.message_envelope`). The length of a message is a
 the length is as private as the report.
 
 Each user is in one batch, and later plans are functions of earlier outputs. Adaptive parallel composition
-therefore applies, as for flips. The session works like that of
+therefore applies, as for flips. The session works like the session of
 :mod:`discreet.mechanisms.shuffle.shuffle_session`, except for the messages.
 
 The noise of the sums is larger than that of the flips for every number of users (docs/shuffle.md), mainly

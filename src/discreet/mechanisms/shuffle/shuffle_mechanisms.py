@@ -175,9 +175,9 @@ class ShuffledMechanism(SumMechanism):
 class FlipMechanism(ShuffledMechanism):
     """Mechanism with random bits (flips) in every counter of every message.
 
-    The mechanism is a corrected version of that of Bai, Talebi, Zhao and Cheng 2024. ``Shuffle()`` chooses
-    this mechanism. ``guarantee`` is computed from the flips of each batch. The guarantee states the largest
-    loss of any batch, since each user is in one batch.
+    The mechanism corrects the mechanism of Bai, Talebi, Zhao and Cheng 2024. ``Shuffle()`` chooses this
+    mechanism. ``guarantee`` is computed from the flips of each batch. The guarantee states the largest loss
+    of any batch, since each user is in one batch.
 
     Parameters
     ----------

@@ -2,11 +2,11 @@ r"""Shuffle model with three parties. Only the user's own device sees raw data.
 
 1. **The device** (:mod:`discreet.device`) converts a trajectory to bits: for every counter, the user's own
    bits and random bits (flips).
-2. **The shuffler** (:class:`Shuffler`) removes data that identify a sender and rejects messages that do not
-   have the published form. For each counter it releases the number of ones and the number of bits. The output
-   is equivalent to a uniform permutation of indistinguishable bits, because counts contain no information
-   about the order. A batch with fewer messages than the privacy accounting assumes is not released, since
-   absent users add no flips.
+2. **The shuffler** (:class:`Shuffler`) removes data that identify a sender and rejects messages without the
+   published form. For each counter it releases the number of ones and the number of bits. The output is
+   equivalent to a uniform permutation of indistinguishable bits, because counts contain no information about
+   the order. A batch with fewer messages than the privacy accounting assumes is not released, since absent
+   users add no flips.
 3. **The analyzer** (:class:`Analyzer`) subtracts the expected flips. The sums are unbiased, and their noise
    is binomial with an exactly known distribution.
 
@@ -26,7 +26,7 @@ The guarantee depends on three assumptions:
 * at most the stated share of a batch's users add no flips or disclose their flips.
 
 Calibration uses only the flips of the other users. A user who deviates from the protocol can bias each count
-by at most the number of bits that one user has in that counter.
+by at most the number of bits per user in that counter.
 
 Sensitivity. A trajectory has one bit in each counter (two for a centred reward).
 :mod:`discreet.accounting.binomial_noise` lists the possible changes from replacing a trajectory, and accounts
