@@ -268,8 +268,8 @@ def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, flo
     This quotient is at least 1 - 1 / (24 sigma^2), because cosh >= 1 and e^{-v} >= 1 - v. The quotient is at
     most 1 + (e^w - 1) / 3 with w = x^2 / (8 sigma^2), because cosh v <= e^{v^2 / 2} and e^v is convex. This
     upper bound is below e^{x^2 / 22 sigma^2} for w <= 0.1. By Poisson's summation formula 1 <= Z / (sigma
-    sqrt(2 pi)) <= 1 + 3 e^{-2 pi^2 sigma^2}. So for sigma >= 4, with a = 1 / (23 sigma^2) and b = (r^2 + 1) /
-    (22 sigma^2)::
+    sqrt(2 pi)) <= 1 + 3 e^{-2 pi^2 sigma^2}. For sigma >= 4, two inequalities follow, with a = 1 / (23
+    sigma^2) and b = (r^2 + 1) / (22 sigma^2)::
 
         P <= e^a P' everywhere,     Q >= e^{-b} Q' within r sigma of the centre of Q.
 

@@ -32,7 +32,7 @@ sensitivities in these two cases:
 The second case follows from the table of :mod:`discreet.core.count_query` (the square is less for H >= 2, as
 shown there). In the first case, the changes in different families are summed: l1 changes for l1, squared
 changes for l2^2. Two users attain both sums at the same time. These two users stay in two different pairs.
-Each has reward 1 at each step until the total is C (C <= H; the last reward can be a fraction).
+Each of them has reward 1 at each step until the total is C (C <= H; the last reward can be a fraction).
 
 **A new split of the budget at every release.**
 
@@ -250,7 +250,8 @@ def _plain_cut(channel: CountChannel, s: ChannelSession, given: float | None) ->
 
 
 def wanted_scales(mechanism: CountMechanism, scales: Floats, s: ChannelSession) -> Floats:
-    """Return the (families,) noise scales of the next release. An infinite scale means: not released.
+    """Return the (families,) noise scales of the next release. A family with an infinite scale is not
+    released.
 
     The scales follow from the split of the budget in the newest plan. Without a split, only the present
     reward family has a finite scale.

@@ -6,12 +6,12 @@ mechanism, and the mechanism computes its records, guarantee and noise distribut
 never passed in. Other scales therefore give another stated epsilon. Parts that do not fit together are
 rejected.
 
-The privacy loss is a product of two factors. The first is the joint sensitivity of the query in units of the
-noise, in the norm of the noise. The second is the largest norm of a user's column of the strategy
-(:mod:`discreet.core.strategies`). If scales change from release to release, the loss of each release must be
-at most the loss with ``scales``. The total loss is then a weighted sum of losses. Each of these losses is at
-most the loss of ``scales``, and the weights sum to at most 1. A new split of the budget at each release does
-not change the joint sensitivity (:mod:`discreet.core.clipped_returns`).
+The privacy loss is a product of two factors. The first factor is the joint sensitivity of the query. The
+noise determines the norm and the unit of this sensitivity. The second factor is the largest norm of a user's
+column of the strategy (:mod:`discreet.core.strategies`). If scales change from release to release, the loss
+of each release must be at most the loss with ``scales``. The total loss is then a weighted sum of losses.
+Each of these losses is at most the loss of ``scales``, and the weights sum to at most 1. A new split of the
+budget at each release does not change the joint sensitivity (:mod:`discreet.core.clipped_returns`).
 
 With exact noise (``source = "secure"``) all values are on a grid. Rewards are multiples of 1 /
 ``reward_grid``, and counts are integers. The noise is discrete on the same grid, and its size is within the

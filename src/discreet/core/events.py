@@ -191,9 +191,9 @@ def joint_loss(
     """Return the joint sensitivity of all families in units of their noise.
 
     rounding : additional change of each family. If it is not 0, the result is the smaller of two bounds that
-        follow from the triangle inequality. The first bound sums the norm of the changes and the norm of the
-        rounding. The second bound sums the norms of the families. If all scales are doubled, the result is
-        halved, also with ``rounding``.
+        follow from the triangle inequality. The first bound adds the norm of the rounding to the joint
+        sensitivity. The second bound combines the families, each with its own sensitivity plus rounding. If
+        all scales are doubled, the result is halved, also with ``rounding``.
     """
     joint = query.sensitivity(norm, {name: 1.0 / scale for name, scale in scales.items()})
     if not rounding:

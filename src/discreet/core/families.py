@@ -66,7 +66,7 @@ class SumFamily(ABC):
 
     @property
     def integral(self) -> bool:
-        """True if users add integers. Otherwise values are rounded to a grid if noise is exact."""
+        """True if users add integers. If noise is exact, other values are rounded to a grid."""
         return False
 
     @property

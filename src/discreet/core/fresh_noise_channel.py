@@ -74,7 +74,9 @@ class FreshNoiseChannel(ExactChannel):
         return n > 0 and s._plan is not None and s._plan.forget
 
     def wanted_scales(self, s: ChannelSession, n: int) -> Floats:
-        """Return the (families,) noise scales of this release. An infinite scale means: not released."""
+        """Return the (families,) noise scales of this release. A family with an infinite scale is not
+        released.
+        """
         scales = self.mechanism.scales_at(s._schedule.leaf_at(n, self.mechanism.leaf))
         if not self.query.steered:
             return scales

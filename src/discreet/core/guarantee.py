@@ -68,7 +68,7 @@ class Guarantee:
 
     Parameters
     ----------
-    trust : trust model: the party that sees raw data. "joint": the server that users interact
+    trust : party that sees raw data (trust model). "joint": the server that users interact
         with. "central": the curator of an offline data set; all other parties see only the release. "local":
         no party sees raw data. "none": there is no guarantee.
     epsilon, delta : true values for the noise that the records describe. If epsilon is None, there is no

@@ -130,8 +130,9 @@ class Saveable(Guarded):
         :func:`~discreet.mechanisms.restore_session.restore` continues the session. The file has mode 0600.
 
         The file contains exact sums of user data and the noise added to them, and raw records if the session
-        stores users. Store it only where raw data are allowed. A plan can be open. After the restore, its
-        users continue with their encoders or with ``open_encoder``. The state of a learner is not included.
+        stores users. Store it only where raw data are allowed. The session may have an open plan. After the
+        restore, its users continue with their encoders or with ``open_encoder``. The state of a learner is
+        not included.
 
         If an error or interrupt occurs before the file is visible, the file is removed and the session
         continues. Raises ``ValueError`` if ``path`` exists or its folder does not.

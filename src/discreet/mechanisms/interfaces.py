@@ -399,7 +399,7 @@ class Mechanism(Protocol):
 
     @property
     def trust(self) -> Trust:
-        """Trust model: the party that sees raw data: none, central, joint, shuffle or local."""
+        """Trust model (party that sees raw data): none, central, joint, shuffle or local."""
         ...
 
     @property

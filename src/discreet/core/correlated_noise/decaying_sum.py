@@ -22,10 +22,10 @@ prefix sum is computed from the measurements:
 
 The second part is the measurement y_i, for learners that weight batches by generalised least squares. The
 noise of y_i is independent of the noise of all other measurements. If rates are estimated from batches of
-sizes L_i, the value y_i / a covers m_i = L_i + lambda m_{i-1} users. With weights m_i, the equivalent count
-over n users has noise of standard deviation sigma n / (a sqrt(sum m_i^2)). If the batches grow by a constant
-factor, this standard deviation is below 2 sigma for any number of releases. (For the tree, the corresponding
-factor grows with the logarithm of the number of releases.)
+sizes L_i, the value y_i / a is a sum over m_i = L_i + lambda m_{i-1} users. With weights m_i, the equivalent
+count over n users has noise of standard deviation sigma n / (a sqrt(sum m_i^2)). If the batches grow by a
+constant factor, this standard deviation is below 2 sigma for any number of releases. (For the tree, the
+corresponding factor grows with the logarithm of the number of releases.)
 
 Exact noise (secure randomness). S_i is stored in fixed point, in units u = 2^-20. Every contribution is a
 multiple of u. Data are never multiplied by the irrational gain:

@@ -7,7 +7,7 @@ mu-GDP, and discrete Gaussian noise is rho-zCDP. Discrete noise on a grid has th
 noise of the same scale.
 
 A plug-in can define its own noise as a subclass of :class:`AdditiveNoise`. This library has not derived the
-cost of such a noise. A guarantee with such a noise therefore states this declaration
+cost of such a noise. A guarantee with such a noise therefore states that it depends on the declared cost
 (:attr:`AdditiveNoise.rests_on`). The library derives costs only for the exact classes in this module. A
 subclass of :class:`Laplace` also counts as declared noise.
 """

@@ -180,7 +180,7 @@ class OneShotSession(Saveable):
             self._tally.add(trajectories, user)
 
     def submit_tally(self, tally: PartialAggregate) -> None:
-        """Add all users of a partial aggregate. The sums equal those after adding these users directly.
+        """Add all users of a partial aggregate. The sums are the same as if these users were added directly.
 
         tally : partial aggregate of an equal query, with the reward grid of this session or a coarser grid.
 

@@ -25,10 +25,10 @@ decreases). A user's episodes are therefore adjacent, and storing the last user 
 Halves divide users, not episodes. A user without data (``absent``), or with fewer than m episodes,
 contributes zeros, which satisfy every bound on one user's contribution.
 
-A plan may instead give each question an epsilon, for Laplace noise and pure epsilon-DP. Scales follow the l1
-sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` with the declared bound of ||phi||_1. The
-total epsilon is the sum over all parts of all questions. Laplace noise must be far larger unless features are
-one-hot or on a simplex.
+A plan may instead give each question an epsilon, for Laplace noise and pure epsilon-DP. Noise scales are
+computed from the l1 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` with the declared bound
+of ||phi||_1. The total epsilon is the sum over all parts of all questions. Laplace noise must be far larger
+unless features are one-hot or on a simplex.
 
 Centre and scale of a response are computed from the public array over *all* states (``span="values"``), never
 only over visited states. Centre and scale affect only the noise scale. The bounds of features are certified

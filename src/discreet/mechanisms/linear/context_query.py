@@ -81,7 +81,7 @@ class ContextRecords:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ContextQuery(LinearQuery):
-    """Gram matrices and responses of contexts, by block.
+    """Query with a Gram matrix and a response for each block of contexts.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Sensitivities and noise of linear statistics: phi phi^T, phi y, phi (e_{s'} - 1/S)^T.
 
-Neighbours: one user's trajectory is replaced. At each step (x, y) becomes (x', y') with ||x||, ||x'|| <= b.
-All values below are suprema over such pairs. These values are therefore valid for any data that satisfy the
-bounds on x and y (the *contract*).
+Two data sets are neighbours if one user's trajectory is replaced. At each step (x, y) becomes (x', y') with
+||x||, ||x'|| <= b. All values below are suprema over such pairs. These values are therefore valid for any
+data that satisfy the bounds on x and y (the *contract*).
 
 Noise on a symmetric statistic is GOE(s): a symmetric matrix with off-diagonal entries N(0, s^2) and diagonal
 entries N(0, 2 s^2). The density of GOE(s) is proportional to exp(-||G||_F^2 / (4 s^2)), which is isotropic in
