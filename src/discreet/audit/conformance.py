@@ -69,7 +69,7 @@ _HOUSES_OF_DATA = (
 
 
 class NotApplicable(Exception):
-    """Exception that a check does not apply to its subject. The message gives the reason."""
+    """Exception for a check that does not apply to its subject. The message gives the reason."""
 
 
 @dataclass(frozen=True)

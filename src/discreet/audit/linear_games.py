@@ -19,10 +19,10 @@ scales). Each state has a direction and a sign sigma.
 The canary is a pair of records of the target user, one for each hypothesis. Among all pairs of records in the
 game, the exchange of this pair has the largest loss under the noise that the session claims (:func:`canary`).
 :class:`Probe` makes the queries of a learner at the learner's times, but with other contexts and values. The
-probe may do so because the claim holds for all contexts and values. The contexts and values of the probe have
-the largest loss. Therefore the short game uses the probe, and the long game uses the learner itself. If a
-claim is only an upper bound, the canary's loss can be smaller than the claim. Examples are two pairs of a
-step (UCRL-VTR+), for separate queries and Gram matrices, and l1 norms.
+probe may use other contexts and values, because the claim holds for all of them. The contexts and values of
+the probe have the largest loss. Therefore the short game uses the probe, and the long game uses the learner
+itself. If a claim is only an upper bound, the canary's loss can be smaller than the claim. Examples are two
+pairs of a step (UCRL-VTR+), for separate queries and Gram matrices, and l1 norms.
 """
 
 from __future__ import annotations

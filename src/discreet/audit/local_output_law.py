@@ -32,7 +32,7 @@ Law = Mapping[Message, Fraction]
 
 
 class _NotFinite(Exception):
-    """Exception that the device draws from a continuous distribution."""
+    """Exception for a device that draws from a continuous distribution."""
 
 
 class _Script:

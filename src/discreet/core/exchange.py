@@ -112,7 +112,7 @@ def heaviest_of(costs: Sequence[CaseCosts]) -> float:
 
 @dataclass(frozen=True)
 class Over(ABC):
-    """Base class: the way in which the records of one user are added to cells."""
+    """Base class of the rules that add the records of one user to cells."""
 
     def slots(self, horizon: int) -> int:
         """Return the size of the first axis of the family."""

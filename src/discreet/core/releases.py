@@ -107,9 +107,9 @@ class Schedule:
         session then has a :class:`~discreet.mechanisms.batch_queries.BatchChannel`. Users after the last
         release are in no batch.
 
-    ``final`` : if True, the last of ``times`` may equal ``users``. Offline data sets need this
-        (:meth:`one_shot`). An online session raises ``ValueError`` for such a release, since no user remains
-        who could use it.
+    ``final`` : if True, the last of ``times`` may equal ``users``. Offline data sets need a release after the
+        last user (:meth:`one_shot`). An online session raises ``ValueError`` for such a release, since no
+        user remains who could use it.
     """
 
     __repr__ = brief

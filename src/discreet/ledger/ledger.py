@@ -10,7 +10,7 @@ A ledger is one SQLite file with one append-only table. The entries of the table
 ``reserve`` budget to be spent on one dataset: the records of all mechanisms of one release
 ``mark``    the files of a reservation were published; the entry has their SHA-256 hashes
 
-``owner``   the limit of one dataset was handed over to another key
+``owner``   control of the limit of one dataset was transferred to another key
 ==========  ==========================================================================================
 
 A release has these steps: reserve budget, draw the noise, write the files under a hidden name, rename the

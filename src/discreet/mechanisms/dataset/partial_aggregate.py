@@ -12,8 +12,8 @@ are equal bit for bit. Two releases of them with the same noise are also equal b
 (:meth:`OneShotSession.submit_tally
 <discreet.mechanisms.dataset.dataset_release.OneShotSession.submit_tally>`). Visits, and counts pooled over
 steps, can be computed from these numbers. Group returns, clipped rewards and pooled first visits cannot be
-computed from them. A query that counts only first visits (``query.first``) is supported: the first visits are
-then counted from whole trajectories.
+computed from these numbers. A query that counts only first visits (``query.first``) is supported: the first
+visits are then counted from whole trajectories.
 
 Rewards. The ``grid`` is a power of two. A reward that is not a multiple of 1 / grid is rounded randomly and
 without bias to such a multiple, with random bits from the operating system. With ``grid = None`` rewards are

@@ -262,7 +262,7 @@ class LinearMechanism(SumMechanism):
 
     # -------------------------------------------------------------------------- noise distributions
     def terms(self, n: int, leaf: int, senders: int, noises: int | None) -> tuple[float, float]:
-        """Return two numbers of noise terms: in the release after ``n`` users, and the largest so far.
+        """Return the number of noise terms in the release after n users, and the largest number so far.
 
         Both numbers are public.
 

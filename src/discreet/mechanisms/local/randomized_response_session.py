@@ -171,8 +171,8 @@ class ReportChannel(DeviceMessages, ExactChannel):
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         """Count many simulated users and add their reports, from counts of their reported elements.
 
-        The noise has its exact distribution. Counts of reported elements are needed, because sums over all
-        steps of users would not determine the joint distribution of reports.
+        The noise is drawn from its exact distribution. Counts of reported elements are needed, because sums
+        over all steps of users would not determine the joint distribution of reports.
 
         ``sums`` is the result of :func:`discreet.envs.rollouts.rollout.reported_counts`.
         """

@@ -91,7 +91,9 @@ _READ_AT_ONCE = 256  # number of messages that are decoded together
 
 
 class BatchTooSmall(RuntimeError):
-    """Error that too few messages arrived. The shuffler deletes the batch and releases nothing about it."""
+    """Error for a batch with too few messages. The shuffler deletes the batch and releases nothing about
+    it.
+    """
 
 
 # -------------------------------------------------------------------------------- three parties
