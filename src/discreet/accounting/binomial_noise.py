@@ -228,7 +228,7 @@ class _Loss:
 def _loss(flips: Flips, by: int) -> _Loss:
     """Return the distribution of the privacy loss if a counter with noise Q changes by ``by``.
 
-    The loss is that of Q + by relative to Q.
+    The loss compares Q + by with Q.
     """
     _, mass, left = pmf(flips)
     # P(Q = z - by) and P(Q = z), at the values z that both Q + by and Q can take

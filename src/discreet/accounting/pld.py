@@ -196,8 +196,8 @@ def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: in
 def _moving(coordinates: tuple[Coordinate, ...], delta: float) -> tuple[list[Coordinate], float]:
     """Check the arguments. Return the coordinates with a nonzero shift, and delta.
 
-    Coordinates that differ only in their number are merged. Raises ``ValueError`` if no coordinate has a
-    nonzero shift.
+    Coordinates that differ only in their count are merged, and their counts are added. Raises ``ValueError``
+    if no coordinate has a nonzero shift.
     """
     delta = check_delta(delta)
     if delta < LEAST_DELTA:

@@ -525,7 +525,7 @@ def claimed_noise(session: Any, query: AuditQuery, times: Sequence[int]) -> Nois
     """Return the noise that a session claims to add to the query's cells. None if it is unknown.
 
     For a local session of counts, this function opens a plan. The type of the device's encoder then shows
-    whether devices add noise to cells. Devices for linear sums always do so.
+    whether devices add noise to cells. Devices for linear sums always add noise.
     """
     found = noise_of(session, query, times)
     if isinstance(query, LinearQuery):

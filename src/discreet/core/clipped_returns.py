@@ -12,10 +12,10 @@ sum of this group by at most C, in addition to the changes of the counts. The l1
 C and the squared l2 sensitivity by (w_g C)^2. Both bounds are attained by two users, one without any reward
 and one with reward 1 at every step (C <= H).
 
-Clipped rewards (``cut``). This family contains rewards that are summed over steps and not centred. (The
-family of centred rewards has a separate sum for each step.) Each user's rewards are counted in order of time
-until their total reaches C. The reward with which the total would exceed C is clipped, and later rewards
-count as 0. One user adds a vector x >= 0 with ||x||_1 <= C to this family. Replacing x by x' gives
+Clipped rewards (``cut``). This family contains uncentred rewards, summed over steps. (The family of centred
+rewards has a separate sum for each step.) Each user's rewards are counted in order of time until their total
+reaches C. The reward with which the total would exceed C is clipped, and later rewards count as 0. One user
+adds a vector x >= 0 with ||x||_1 <= C to this family. Replacing x by x' gives
 
     ||x - x'||_1 <= ||x||_1 + ||x'||_1 <= 2 C,
     ||x - x'||_2^2 = ||x||_2^2 + ||x'||_2^2 - 2 <x, x'> <= ||x||_1^2 + ||x'||_1^2 <= 2 C^2,
@@ -50,7 +50,7 @@ their scale is infinite. If scales differ by release (``release_scales``), sigma
 release. No such L exceeds the L of ``scales``. The statements below are therefore valid with the L of
 ``scales``.
 
-Privacy with shares chosen from earlier releases. Given the earlier releases, a release is one Laplace or
+The shares may be chosen from earlier releases. Given the earlier releases, a release is one Laplace or
 Gaussian mechanism. The sensitivity of a release is the change that one user causes in it. This change is a
 lambda^m times the user's own change, where m is the number of releases since the user's batch. The loss is
 the same for every share. Adaptive composition of Gaussian DP (Dong, Roth and Su 2022) and of pure epsilon

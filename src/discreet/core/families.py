@@ -12,7 +12,8 @@ and SAME. (Rewards are in [0, 1].) Other families have separate bounds:
   ||x - x'||_2^2 <= 2 C^2 because <x, x'> >= 0. In both norms, this is at most the cost of two cells that
   change by C each.
 
-A release contains only one of the families in a :class:`OneOf`. The price is that of the costliest family.
+A release contains only one of the families in a :class:`OneOf`. The price is then the price of the costliest
+family.
 """
 
 from __future__ import annotations

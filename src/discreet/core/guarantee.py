@@ -64,7 +64,7 @@ _NUMBERS = ("epsilon", "delta", "rho", "mu")
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Privacy statement. Functions of this module compute it, and it is never entered by hand.
+    """Privacy statement, computed by functions of this module and never entered by hand.
 
     Parameters
     ----------

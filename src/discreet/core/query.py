@@ -12,7 +12,7 @@ square of the joint l2 sensitivity. For families of counts per step, both are ex
 admissible actions. The l1 sensitivity is then 2 H for each uncentred family and 6 H for all three families.
 The l2 sensitivity is sqrt(2 H) for each family and sqrt(6 H) for all three.
 
-Users with up to m episodes (``episodes``). The contribution of a user is x = x_1 + ... + x_k with k <= m
+A user may have up to m episodes (``episodes``). The contribution of a user is x = x_1 + ... + x_k with k <= m
 episodes, where k can be 0. The replacement contributes x' = x'_1 + ... + x'_k'. Extend both sums to m
 summands with zeros. The change is then the sum of m differences x_j - x'_j. Let D be the bound for one
 episode in the same norm and with the same weights. Two episodes differ by at most D. An episode and a zero

@@ -100,7 +100,7 @@ class Schedule:
 
     ``pooled_shares`` has one value in (0, 1) for each of ``release_times``: the share of the budget for the
     pooled families of the query in that release (the first value is for release 0, without noise). Only
-    mechanisms with separate noise for each release support it.
+    mechanisms with separate noise for each release support ``pooled_shares``.
 
     ``queries`` : one query for each batch between consecutive times of release, instead of the learner's
         standing query. No user is in two batches, so every query is answered with the full budget. The
@@ -237,8 +237,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """Part of a release that describes the newest batch. Its noise is independent of other measurements'
-    noise.
+    """Part of a release that describes the newest batch. Other measurements do not share its noise.
 
     The values estimate gain * S_i with S_i = x_i + decay * S_{i-1} over the batches x_j. The weights are
     public, so rates can be fitted to all measurements by generalised least squares. With decay 0 the

@@ -5,8 +5,8 @@ learner gets a function that has only a reference to a queue. A thread reads the
 reference to the session. The thread queries the session and returns the answer, or the exception without its
 stack frames. The thread ends when the learner's function is deleted.
 
-This only protects honest code from mistakes. Code in the same process can find the session in other ways (the
-caller's frames, the garbage collector), and no library can prevent this.
+The queue prevents mistakes of honest code, and nothing more. Code in the same process can find the session in
+other ways (the caller's frames, the garbage collector), and no library can prevent this.
 
 The checks of the session still apply. Calls from a forked process are rejected here, because that process has
 no such thread. The session rejects a question while another call on it is running. If the caller is

@@ -42,8 +42,8 @@ sigma^2)). Then P(x accepted) is proportional to exp(-|x|/t - x^2/(2 sigma^2) + 
 sigma^2)) const'. With low bits r, the proposal has the factor e^{-(|x| - r)/t} instead of e^{-|x|/t}, and the
 acceptance probability has the further factor e^{-r/t}. The test is again U < p. A float evaluation of p has
 an error below 2^-49. The comparison with this float is conclusive if the known 8 or 64 bits of U differ from
-it by at least 2^-45. Otherwise (probability 2^-44 for each draw) integer arithmetic decides for the same U.
-Error of the float: with d = |x|
+it by at least 2^-45. Otherwise (probability 2^-44 for each draw) integer arithmetic compares the same U with
+p. Error of the float: with d = |x|
 - sigma^2/t and a = d^2/(2 sigma^2),
 rounding changes a by at most (5a + sqrt(2a)) 2^-53, as sigma^2/t <= sigma. The term r/t <= 1/8 and the sum
 add (a + 1/2) 2^-53. Therefore p = e^-a changes by at most 4 * 2^-53. The exponential itself uses only +, -,

@@ -51,12 +51,12 @@ Sums are computed in 64-bit integers, and the noise is discrete Gaussian (or Lap
 results are functions of the noisy integer sums. Each question has rho = mu_i^2 / 2, and questions are
 composed as zCDP.
 
-Reason for zCDP instead of privacy-loss distributions. The shift vector of a question, and the noise scale in
-grid units, depend on arrays that were chosen from earlier answers. For each question, numerical composition
-needs one pair of distributions that dominates all possible shifts and scales. For several coordinates of
-discrete Gaussian noise the l2 norm of the shift does not determine such a pair. The Renyi bound mu_i^2 / 2
-holds for every direction and every scale. The disadvantage is that the conversion from zCDP to (epsilon,
-delta) needs 6 to 11 % more noise.
+The guarantee uses zCDP instead of privacy-loss distributions for the following reason. The shift vector of a
+question, and the noise scale in grid units, depend on arrays that were chosen from earlier answers. For each
+question, numerical composition needs one pair of distributions that dominates all possible shifts and scales.
+For several coordinates of discrete Gaussian noise the l2 norm of the shift does not determine such a pair.
+The Renyi bound mu_i^2 / 2 holds for every direction and every scale. The disadvantage is that the conversion
+from zCDP to (epsilon, delta) needs 6 to 11 % more noise.
 """
 
 from __future__ import annotations

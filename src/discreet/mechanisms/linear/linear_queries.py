@@ -45,9 +45,9 @@ sensitivities use the bound a on ||x||_1 for the released x.
 
 Budget. ``over_steps`` gives each unit a share of mu^2 (for Laplace noise: of epsilon):
 
-- "power": for Gaussian noise and the targets "raw" and "centred", shares proportional to b_{h+1}^{4/3} (the
-  noise scale s_h is then also proportional to b_{h+1}^{4/3}). In the model form, shares proportional to
-  b_h^{2/3}. For the targets "span", equal shares.
+- "power": for Gaussian noise and the targets "raw" and "centred", the shares are proportional to
+  b_{h+1}^{4/3} (the noise scale s_h is then also proportional to b_{h+1}^{4/3}). In the model form, the
+  shares are proportional to b_h^{2/3}. For the targets "span", all shares are equal.
 - "flat": equal shares.
 - "noise": shares such that s_h is the same for all steps.
 - A tuple: the shares themselves.

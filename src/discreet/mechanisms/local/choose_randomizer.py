@@ -2,7 +2,7 @@
 
 For any number n of users, the noise of a fresh sum has scale 2 H / epsilon. The noise of reports in a
 transition count has standard deviation u sqrt(n), where u is
-:meth:`~discreet.mechanisms.local.randomized_response.StepReports.unit_std`. u falls steeply with epsilon
+:meth:`~discreet.mechanisms.local.randomized_response.StepReports.unit_std`. u decreases fast with epsilon
 until e^epsilon is about S^2. For few users reports are less noisy. For many users a noisy sum is less noisy.
 The comparison is made at a number of users at which the learner cannot yet distinguish good actions:
 
