@@ -5,7 +5,7 @@ Exact closed forms determine the least noise for continuous Gaussian noise, and 
 zCDP gives 7 % too much noise at epsilon = 1, delta = 1e-6. Laplace noise at delta > 0 can be far smaller than
 at delta = 0 if H >= 5.
 
-Changes if one user is replaced. A *way* to replace a user is a list of cells that change by known amounts
+A *way* to replace a user is a list of cells that change by known amounts
 (:func:`discreet.accounting.user_shifts.shifts`). The ways that can have the largest loss are listed. Ways
 with smaller changes have smaller losses and are not listed. Every cell of a way changes in each of the
 ``levels`` noisy sums that contain the user, and the guarantee uses the worst way. The noise must be

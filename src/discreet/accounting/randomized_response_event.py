@@ -92,7 +92,7 @@ class ReportRecord:
 
     @property
     def levels(self) -> int:
-        """1, because a user sends one message."""
+        """Number of messages of a user, which is 1."""
         return 1
 
     def ratio(self, name: str) -> Fraction:

@@ -31,7 +31,7 @@ class BatchRecord(ABC):
 
     @property
     def levels(self) -> int:
-        """1, because the records of each user are in one batch."""
+        """Number of batches that contain one user, which is 1."""
         return 1
 
     @abstractmethod

@@ -37,7 +37,7 @@ def report(name, stated, found, ok):
     RESULTS.append((name, stated, found, "not checkable" if ok is None else "agrees" if ok else "DIFFERS"))
 
 class NotCheckable(Exception):
-    """A fact that this program cannot check; the exit status is then 2."""
+    """Fact that this program cannot check. The exit status is then 2."""
 
 def equal(name, stated, found):
     """Record whether two values are of one type and equal."""

@@ -161,7 +161,7 @@ class MatrixFactorization(Walk):
 
     @property
     def levels(self) -> int:
-        """1, the bound on the norm of a column in units of the draws."""
+        """Bound on the norm of a column in units of the draws, which is 1."""
         return 1
 
     def column_norm(self, norm: Norm) -> float:

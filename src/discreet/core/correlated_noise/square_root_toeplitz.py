@@ -97,7 +97,7 @@ class Toeplitz(Walk):
 
     @property
     def levels(self) -> int:
-        """1, the bound on the l2 norm of a column."""
+        """Bound on the l2 norm of a column, which is 1."""
         return 1
 
     def column_norm(self, norm: Norm) -> float:
