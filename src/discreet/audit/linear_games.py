@@ -22,7 +22,7 @@ game, the exchange of this pair has the largest loss under the noise that the se
 probe may use other contexts and values, because the claim holds for all of them. The contexts and values of
 the probe have the largest loss. Therefore the short game uses the probe, and the long game uses the learner
 itself. If a claim is only an upper bound, the canary's loss can be smaller than the claim. Examples are two
-pairs of a step (UCRL-VTR+), for separate queries and Gram matrices, and l1 norms.
+pairs of a step (UCRL-VTR+), separate queries and Gram matrices, and l1 norms.
 """
 
 from __future__ import annotations

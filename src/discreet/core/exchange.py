@@ -26,18 +26,18 @@ changes all cells that SAME changes. Therefore, among paths with k steps of OTHE
 of SUCCESSOR cost most. There are at most min(H - k, k + 1) steps of SUCCESSOR, because a step of OTHER must
 occur between two of them.
 
-The way in which records are added to cells (:class:`Over`) determines how the costs of steps add up. Let C be
-the largest cost of a case, and m = min(S, H). The price is:
+The way in which records are added to cells (:class:`Over`) determines how the costs of steps are combined.
+Let C be the largest cost of a case, and m = min(S, H). The price is:
 
 - with separate cells for each step: the cost of the path with the largest cost;
 - with the same cells for all steps: H C if costs are linear in the shift, or H^2 C if they are squares (by
   the triangle inequality);
 - with only the first visit to each state: m C. Proof: suppose that the two users visit u <= m and v <= m
   states, and that both of them visit c of these states. The records of a state that both visit change as in
-  one step, which costs at most C. A state that only one of them visits has one record more or less. This is
-  half of OTHER, so it costs at most C / 2. The sum is at most (c + (u - c) / 2 + (v - c) / 2) C <= m C. A
-  visit is classified as first or later before its action and successor are known, so the counted transitions
-  still follow the transition probabilities.
+  one step, which costs at most C. A state that only one of them visits has one record more or less. Such a
+  record is half of OTHER, so it costs at most C / 2. The sum is at most (c + (u - c) / 2 + (v - c) / 2) C <=
+  m C. A visit is classified as first or later before its action and successor are known, so the counted
+  transitions still follow the transition probabilities.
 
 If families of a query add records to cells in different ways, their prices are computed separately and
 summed, because the changes are in different cells.

@@ -87,8 +87,8 @@ class FreshNoiseChannel(ExactChannel):
 
         An interrupt (Ctrl-C) during a release can waste a draw of noise but has no privacy cost. The index of
         a draw is marked as used before the noise is drawn, because the same noise on other data would reveal
-        their difference. When the release is made, the batch leaves the cells and its measurement enters the
-        sums.
+        their difference. When the release is made, the sum of the batch is removed from the cells, and its
+        measurement is added to the sums.
         """
         state = s.state
         cells, filtered, measured = state["cells"], state["filtered"], state["measured"]

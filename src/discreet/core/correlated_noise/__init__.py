@@ -22,8 +22,8 @@ o. Then the whole stream is exactly mu-GDP. Proof: let s_i be the shifts in unit
 noise in the same units. Each s_i depends only on the past. Append one unpublished release, so that the sum of
 squares is exactly mu^2. Then exp(i u sum s_i g_i + u^2 mu^2 / 2) has mean 1 for every u. Therefore sum s_i
 g_i is normal with variance mu^2, and the loss is that of N(0, 1) against N(mu, 1). Dropping the last release
-is post-processing. A matrix that is fixed in advance may also be not lower-triangular (its noise is used
-early). A rotation of the noise makes such a matrix lower-triangular.
+is post-processing. A matrix that is fixed in advance need not be lower-triangular. (Its noise is then used
+early.) A rotation of the noise makes such a matrix lower-triangular.
 
 (c) *Numerical losses* (discrete Gaussian or binomial noise, Laplace noise at delta > 0). Suppose that the
 noise of every coordinate that a user changes is drawn after the user's record was added, and that

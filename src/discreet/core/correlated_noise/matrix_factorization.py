@@ -57,7 +57,7 @@ _SPREAD = 2.0**6  # Draws of scale 2^38 units exceed 2^52 units with probability
 
 @lru_cache(maxsize=8)
 def _solved(content: bytes, steps: int) -> tuple[bytes, tuple[float, float], bool]:
-    """Return B, bounds on the largest l1 and l2 norm of a column of S, and whether noise can be exact.
+    """Return B, bounds on the largest l1 and l2 norm of a column of S, and True if noise can be exact.
 
     B is returned as bytes, because bytes are immutable.
     """

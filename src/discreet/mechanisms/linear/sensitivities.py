@@ -33,7 +33,7 @@ range are worst.)
 Lemma 4. This lemma is for the sum of phi (e_{s'} - 1/S)^T. With t = <x, x'> / b^2 the squared change is
 
 - 2 b^2 (1 - 1/S)(1 - t) for equal successors,
-- b^2 (2 (1 - 1/S) + 2 t / S) for different ones.
+- b^2 (2 (1 - 1/S) + 2 t / S) for different successors.
 
 The supremum is 4 b^2 (1 - 1/S) at t = -1 in general, and at most 2 b^2 for x >= 0. Both are attained.
 
