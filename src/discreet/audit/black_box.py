@@ -189,7 +189,7 @@ def bounds_of(
             sign = 1.0 if likely else -1.0
             one, zero = sign * chosen[likely], sign * chosen[1 - likely]
             # the event is chosen on fewer runs than it is evaluated on, so strict limits would favour common
-            # events common events
+            # events
             threshold, value = _best_threshold(one, zero, kind, delta, max(each, 0.01))
             if value > best[0]:
                 best = (value, threshold, likely)

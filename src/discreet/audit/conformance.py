@@ -568,7 +568,7 @@ def worst_loss(setup: Setup) -> PrivacyLoss:
     noise = session.laws_at(users)
     if session.mechanism.stream == "decaying":
         # Each release has fresh noise. The effect of one user on all future decaying sums is a column of l2
-        # norm 1. norm 1.
+        # norm 1.
         draws, noise = 1, session.mechanism.laws.measurement(users, users, None, session.cut)
     elif session.guarantee.trust == "joint":
         assert session.mechanism.walk is not None

@@ -424,7 +424,7 @@ class ChannelSession(Saveable):
             self.state = self.state | changes  # still valid if an interrupt occurs here
             self._plans += 1
             # one statement without a function call, so that an interrupt cannot leave a plan without awaited
-            # users users
+            # users
             self._plan, self._fresh, self._until = replace(plan, number=self._plans), False, before + users
             return self.channel.encoder(self)
 
@@ -567,7 +567,7 @@ class ChannelSession(Saveable):
             number = 0 if n == 0 else self._number + 1
             last = Release(estimates, n, number, self._guarantee, measurement)
             # no Python function is called here, so that the batch is closed at the moment when its release is
-            # made made
+            # made
             vars(self).update(state=state, _last=last, _number=number, _fresh=True)
             return last
 
