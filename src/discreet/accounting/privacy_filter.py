@@ -51,10 +51,11 @@ release has influenced, determines it:
 
 - all mechanisms of the first reservation are continuous Gaussian: the Gaussian filter, which excludes
   discrete Gaussian noise (it has no mu);
-- otherwise: the zCDP filter. In addition, the first reservation is also allowed if :func:`composed` certifies
-  it. The result of :func:`composed` is tighter (7 % for discrete Gaussian noise). It is valid because the
-  mechanism of the first reservation is fixed in advance. If the rho of this mechanism is within the bound of
-  the filter, the filter covers all reservations. Otherwise no second reservation passes.
+- otherwise: the zCDP filter. In addition, the first reservation, and no later one, is also allowed if
+  :func:`composed` certifies it. The result of :func:`composed` is tighter (7 % for discrete Gaussian noise).
+  It is valid because the mechanism of the first reservation is fixed in advance. If the rho of this mechanism
+  is within the bound of the filter, the filter covers all reservations. Otherwise no second reservation
+  passes.
 
 Mechanisms that are chosen together should therefore be reserved together. If a limit is increased after
 someone has seen releases, only the higher limit is guaranteed.

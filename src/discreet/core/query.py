@@ -151,9 +151,7 @@ class SumQuery(ABC):
         return np.concatenate(found)
 
     def _table(self, family: SumFamily, part: Floats) -> Floats:
-        """Return the cells of one family as a table with axes for (s, a). A family without pairs is returned
-        unchanged.
-        """
+        """Return the cells of one family as a table with axes for (s, a), or a copy if it has no pairs."""
         return self.layout.from_rows(part) if family.by_pair else part.copy()
 
     def from_cells(self, cells: Floats) -> Mapping[str, Floats]:

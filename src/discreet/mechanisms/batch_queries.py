@@ -8,9 +8,9 @@ release of a batch is therefore equal, bit for bit, to the release of the privat
 
 Guarantee. Batch sizes are fixed before any data, and users are numbered on arrival. A user's batch is
 therefore public, and each user is in at most one batch. A plan cannot extend beyond the end of its batch. The
-session of a batch accepts only the declared number of users. This session is closed after its release and is
-never opened again. Every batch has its own randomness: secure draws are always fresh, and seeded draws use a
-key that is derived from the run and the batch (:meth:`~discreet.core.rng.Seeded.of_batch`).
+session of a batch accepts at most the declared number of users. This session is closed after its release and
+is never opened again. Every batch has its own randomness: secure draws are always fresh, and seeded draws use
+a key that is derived from the run and the batch (:meth:`~discreet.core.rng.Seeded.of_batch`).
 
 Suppose that one user is replaced. Given the earlier releases, the releases of batches without that user have
 the same distribution, because policies are functions of releases. The guarantee of all releases together is

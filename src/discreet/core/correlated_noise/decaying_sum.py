@@ -60,7 +60,7 @@ from dataclasses import dataclass
 
 from discreet.core import checks
 
-FINE = 2**20  # Number of fixed-point units in 1.
+FINE = 2**20  # Number of fixed-point units per unit of the data.
 _MOST_UNITS = 2.0**51  # Largest value of a cell, in fixed-point units.
 _MOST_SCALE = 2.0**38  # Largest scale of exact noise that can be drawn, in fixed-point units.
 

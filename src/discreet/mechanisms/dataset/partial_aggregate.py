@@ -30,7 +30,7 @@ the marks do not show this. Only the data curators can prevent this.
 Partial aggregates can be merged in any order. A user who is added afterwards must have a number above all
 numbers in the merged partial aggregates. The last user in them is the only exception: this user's remaining
 episodes can still be added. If two partial aggregates end with the same user number, the number of remaining
-episodes is computed as if both episodes belonged to one user.
+episodes is computed as if their last users were one user.
 
 Limits. Counts are 32-bit integers, and rewards are summed exactly in float64. Data that could exceed one of
 these ranges are rejected before any data are added. Users are counted before their records are added, so an

@@ -254,7 +254,8 @@ class ResponseSession(Saveable):
     """Session that stores users' records of a data set and answers planned questions about them.
 
     The session can be saved at any time and restored once
-    (:func:`~discreet.mechanisms.restore_session.restore`). The number of asked questions is saved too.
+    (:func:`~discreet.mechanisms.restore_session.restore`). Questions that were asked before the save count as
+    used after the restore.
 
     Parameters
     ----------
