@@ -205,7 +205,7 @@ def _lattice_law(laplace: bool, unit: float) -> tuple[Floats, Floats]:
 
 
 def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, int]]:
-    """Test, for each family, whether its draws have the claimed distribution.
+    """Test whether the draws of each family have the claimed distribution.
 
     A result is (family, p-value, standard deviation divided by the claimed standard deviation, number of
     draws that are not on the grid).

@@ -24,9 +24,9 @@ noisy sums that can contain the user. :func:`guarantee_of` composes records on t
 change in all families together. For centred rewards it is less than the sum of the sensitivities of the
 families. If users are in disjoint batches, one record is enough: that of the batch with the largest loss
 (parallel composition). Batches of disjoint users may have mechanisms with different noise (for example
-Laplace noise and Gaussian noise). :func:`parallel` then states the worst of their guarantees. Each of epsilon
-and delta is the largest value of any mechanism. The same holds for rho and mu if every mechanism has them.
-The guarantee is also valid if policies and mechanisms of later batches depend on earlier releases. Given the
+Laplace noise and Gaussian noise). :func:`parallel` then states the worst of their guarantees. Epsilon and
+delta are the largest values of any mechanism. The same holds for rho and mu if every mechanism has them. The
+guarantee is also valid if policies and mechanisms of later batches depend on earlier releases. Given the
 earlier releases, replacing a user changes only the user's batch. Everything after that batch is a function of
 its release and of other users' data.
 """

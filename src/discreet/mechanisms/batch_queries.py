@@ -415,7 +415,7 @@ class BatchChannel(Channel):
             inner.submit_many(records, inner.open_plan.number)
 
     def add_absent(self, s: ChannelSession, users: int) -> None:
-        """Count users who sent nothing in the session of their batch."""
+        """Count users who sent nothing. The session of their batch counts them."""
         inner = s.state["inner"]
         if inner is None:
             super().add_absent(s, users)

@@ -141,7 +141,7 @@ class Laplace(AdditiveNoise):
 
 @dataclass(frozen=True)
 class Gaussian(AdditiveNoise):
-    """Gaussian noise of standard deviation sigma. It is discrete on a grid."""
+    """Gaussian noise of standard deviation sigma. With a grid, it is discrete."""
 
     name: ClassVar[str] = "gaussian"
     norm: ClassVar[Norm] = "l2"

@@ -407,7 +407,7 @@ class LinearQuery(ABC):
         return math.fsum(found) if norm == "l1" else math.hypot(*found)
 
     def calibrated(self, noise: Noise, loss: float, levels: int) -> dict[str, Floats]:
-        """Return the noise scales for a user who is in ``levels`` noisy sums and may lose ``loss``.
+        """Return the noise scales for which a user in ``levels`` noisy sums has the loss ``loss``.
 
         ``loss`` is the total privacy loss of the user in these sums.
 

@@ -280,7 +280,7 @@ class Shuffler(Inbox):
         self._ones, self._received = self._ones + ones, self._received + users
 
     def _admit(self, nonce: bytes) -> None:
-        """Reserve one of the plan's messages for this message. The message is counted when its flips are
+        """Reserve one of the messages that the plan expects. The message is counted when its flips are
         added.
 
         After an interrupt between these steps, the batch has one user fewer. In the opposite order, the batch
