@@ -58,6 +58,7 @@ def table(users: int = 40, trust: str = "central", **more: Any) -> dict[str, Any
         "privatizer": {"name": trust, **budget},
         "schedule": {"replan_growth": 2.0},
         "rehearsal": {"env": "random", "options": ENV, "seed": 3},
+        **({} if trust == "shuffle" else {"serving": {"close": "all"}}),
         **more,
     }
 

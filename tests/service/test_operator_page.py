@@ -78,3 +78,15 @@ def test_the_page_is_a_page_while_the_database_is_gone(
     assert "content-security-policy" in answer.headers
     assert "The database does not answer: the file of the database cannot be opened" in answer.text
     assert "secret" not in answer.text
+
+
+def test_the_page_of_a_study_whose_batches_close_by_resolved_reservations(tmp_path: Path) -> None:
+    study = a_study(50, serving={"close": "resolved", "in_flight_least": 1})
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        service = Service(study, store, a_key(tmp_path))
+        assert "People can take part" in text_of(service)
+        (ticket,) = store.new_tickets(1)
+        store.admit([ReservationRequest(hashed(ticket))], NOW, 600.0)
+        shown = text_of(service)
+        assert "one person took a place and has not answered" in shown
+        assert "people of the open batch" in shown

@@ -17,3 +17,13 @@ def test_the_statement_says_who_sees_what() -> None:
     assert central["ledger"].startswith("This study is in no ledger")
     assert not central["rehearsal"]
     assert make_participant_statement(a_study().rehearsed(), None, "")["rehearsal"]
+
+
+def test_the_statement_says_what_the_rule_of_the_database_does_not_cover() -> None:
+
+    for close, told in (("resolved", True), ("all", False)):
+        found = make_participant_statement(a_study(serving={"close": close}), None, "")
+        assert ("does not cover when you answer" in found["side_channels"][-1]) == told
+        assert ("whatever plan they follow" in found["absent"]["meaning"]) == told
+    old = make_participant_statement(a_study(serving={}), None, "", "all")  # begun by an earlier version
+    assert "whatever plan they follow" not in old["absent"]["meaning"]

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from serving import a_study, a_writer, central
+from serving import a_study, a_writer, central, stopped
 
 from discreet.service.database import ReservationRequest, StaleWriter, Store, hashed
 from discreet.service.message_validation import CentralAdmission
@@ -66,7 +66,7 @@ def test_a_study_on_postgresql(url: str) -> None:
         begin_study(study, second, time.time())
     admission = CentralAdmission(study.layout)
     writer = a_writer(study, first)
-    other = Writer(study, second, "two", time.time)
+    other = Writer(study, second, "two", stopped.time)
     assert not other.hold()
     came, nonce = 0, 0
     tickets = first.new_tickets(60)
@@ -145,3 +145,63 @@ def test_a_lease_is_taken_while_people_answer(url: str) -> None:
     assert taken > 10
     store.close()
     other.close()
+
+
+def test_two_processes_close_batches_by_resolved_reservations(url: str) -> None:
+    """Eight threads of two processes ask and answer at once, each request four times: sizes are exact."""
+    study = a_study(400, serving={"close": "resolved", "in_flight_least": 40})
+    first, second = Store(url), Store(url)
+    begin_study(study, first, time.time())
+    second.batches = study.batches(second.close_rule())
+    admission, writer = CentralAdmission(study.layout), a_writer(study, first)
+    tickets = first.new_tickets(400)
+    stop = threading.Event()
+
+    def one(at: int) -> int:
+        """Take part with one ticket, from both processes, until the place is found."""
+        ticket = ReservationRequest(hashed(tickets[at]))
+        while True:
+            store = (first, second)[at % 2]
+            (placed,), (again,) = (
+                store.admit([ticket], time.time(), 60.0),
+                second.admit([ticket], time.time(), 60.0),
+            )
+            if placed.status == "full":
+                time.sleep(0.005)
+                continue
+            assert again.plan == placed.plan
+            answer = admission.answer(central(tickets[at], placed.plan, at))
+            found = {other.admit([answer], time.time(), 60.0)[0].status for other in (second, first, second)}
+            assert found == {"counted"}
+            return placed.plan
+
+    def steps() -> None:
+        while not stop.is_set():
+            if not writer.step():
+                time.sleep(0.002)
+
+    thread = threading.Thread(target=steps)
+    thread.start()
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            plans = list(pool.map(one, range(400)))
+        deadline = time.time() + 600.0
+        while not first.about()["over"]:
+            assert time.time() < deadline
+            time.sleep(0.01)
+    finally:
+        stop.set()
+        thread.join()
+    rule = first.batches
+    assert rule is not None
+    parts = [second.batch(turn) for turn in range(study.releases)]
+    assert [sum(one["users"] for one in batch) for batch in parts] == [
+        rule.size(t) for t in range(len(parts))
+    ]
+    for number in set(plans):
+        assert sum(one["came"] for batch in parts for one in batch if one["number"] == number) == plans.count(
+            number
+        )
+    assert writer.refused == 0
+    first.close()
+    second.close()

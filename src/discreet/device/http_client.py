@@ -72,7 +72,7 @@ from discreet.device.randomized_response_device import ReportDevice
 from discreet.device.shuffle_encoder import ShuffleEncoder
 from discreet.device.shuffle_payload import SessionConfig
 
-__all__ = ["SERVICE", "Client", "PendingMessage", "NoAnswer", "Pace", "PlanReservation", "Turned"]
+__all__ = ["SERVICE", "Client", "Guest", "PendingMessage", "NoAnswer", "Pace", "PlanReservation", "Turned"]
 
 SERVICE = "discreet/1"  # value of "service" in every answer of the service
 
@@ -185,7 +185,36 @@ class Pace:
     random: Callable[[], float] = random.SystemRandom().random
 
 
-class PlanReservation:
+class Guest:
+    """Published policy for a user without a place. The user sends nothing.
+
+    Attributes
+    ----------
+    number : number of the plan.
+    policy : (H, S) actions, or (H, S, A) probabilities.
+    horizon : H, the number of steps.
+    """
+
+    def __init__(self, plan: Mapping[str, Any], book: Mapping[str, Any]) -> None:
+        self.number = int(plan["number"])
+        self.policy = np.array(plan["policy"])
+        self.horizon = int(book["world"]["horizon"])
+
+    def action(self, h: int, state: int) -> int:
+        """Return the action of the policy at step h in a state.
+
+        If the policy is stochastic, the action is drawn with the operating system's random generator.
+        """
+        if self.policy.ndim == 2:
+            return int(self.policy[h, state])
+        at = secrets.randbits(53) / 2**53
+        sums = np.cumsum(self.policy[h, state])
+        played = np.flatnonzero(self.policy[h, state])
+        found = int(np.searchsorted(sums / sums[-1], at, side="right"))
+        return found if found in played else int(played[-1])
+
+
+class PlanReservation(Guest):
     """Place of one user in a plan, with the policy to follow and the encoder of the user's message.
 
     Attributes
@@ -203,24 +232,10 @@ class PlanReservation:
         book: Mapping[str, Any],
         until: float = 0.0,
     ) -> None:
+        super().__init__(plan, book)
         self._ticket, self._book, self._until = ticket, book, until
-        self.number, self.seconds = int(plan["number"]), float(seconds)
-        self.policy = np.array(plan["policy"])
-        self.horizon = int(book["world"]["horizon"])
+        self.seconds = float(seconds)
         self._told = False
-
-    def action(self, h: int, state: int) -> int:
-        """Return the action of the policy at step h in a state.
-
-        If the policy is stochastic, the action is drawn with the operating system's random generator.
-        """
-        if self.policy.ndim == 2:
-            return int(self.policy[h, state])
-        at = secrets.randbits(53) / 2**53
-        sums = np.cumsum(self.policy[h, state])
-        played = np.flatnonzero(self.policy[h, state])
-        found = int(np.searchsorted(sums / sums[-1], at, side="right"))
-        return found if found in played else int(played[-1])
 
     @property
     def device(self) -> CountDevice | ReportDevice | SessionConfig | None:
@@ -542,6 +557,20 @@ class Client:
             else Turned(409, one["status"], str(one.get("words", "")))
             for ticket, one in zip(many, given["results"], strict=True)
         ]
+
+    def guest(self) -> Guest:
+        """Return a policy for a user who found no place (reason ``full``). No ticket is used.
+
+        It is the newest published policy; if a release has several plans, that of the plan with the most
+        users. The plan is checked as in :meth:`place`. Raises :class:`Turned` if no plan is published, and
+        the errors of :meth:`plan`.
+        """
+        book = self.plan()
+        plans = {one["number"]: one for one in book["plans"]}
+        if not plans:
+            raise Turned(410, "over", "no plan is published")
+        number = book.get("fallback")
+        return Guest(plans[max(plans) if number is None else number], book)
 
     def _to(self, path: str, messages: Sequence[PendingMessage] = ()) -> str:
         """Return the address to which tickets and messages are sent.

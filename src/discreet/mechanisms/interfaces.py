@@ -20,8 +20,8 @@ defined in :mod:`discreet.core.releases`, which does not depend on learners.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -54,8 +54,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ask", "Coins", "Encoder", "Estimate", "Floats", "Ints", "Learner", "Measurement", "Mechanism", "Message",
-    "NoiseDistribution", "Norm", "Plan", "Privatizer", "Release", "Response", "ReturnBounds",
+    "MixedRelease", "NoiseDistribution", "Norm", "Plan", "Privatizer", "Release", "Response", "ReturnBounds",
     "Schedule", "Session", "ProblemSpec", "StepSums", "StepwiseRelease", "Budget", "Trust",
+    "followed_release",
 ]  # fmt: skip
 
 
@@ -307,6 +308,22 @@ class StepSums:
     transitions: Floats  # (R, S)
     visits: Floats | None = None  # (R,), or None if not released
     rewards: Floats | None = None  # (R,) sums of r - 1/2, or None if not released
+
+
+@dataclass(frozen=True)
+class MixedRelease(Release):
+    """Release after a batch whose users followed plans of several earlier releases.
+
+    followed : public policies that the batch's users followed, each with its number of users.
+    """
+
+    followed: tuple[tuple[Any, int], ...] = ()
+
+
+def followed_release(release: Release, followed: Sequence[tuple[Any, int]]) -> MixedRelease:
+    """Return the release with the policies that the users of its newest batch followed."""
+    values = {one.name: getattr(release, one.name) for one in fields(Release)}
+    return MixedRelease(**values, followed=tuple(followed))
 
 
 class StepwiseRelease(Protocol):

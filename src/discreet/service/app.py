@@ -188,7 +188,10 @@ class Service:
     def _content(self) -> dict[str, Any]:
         """Return the statement for participants, without a signature."""
         return make_participant_statement(
-            self.study, pydantic_core.from_json(self.store.about()["ledger"]), self._key.public
+            self.study,
+            pydantic_core.from_json(self.store.about()["ledger"]),
+            self._key.public,
+            self.store.close_rule(),
         )
 
     @property
@@ -293,6 +296,10 @@ class Service:
         if (turn, over) == (self.turn, self.over):
             return
         rows = self.store.policies(turn)
+        # users without a place can follow this plan; they send nothing
+        fallback = max(rows, key=lambda row: int(row["users"]))["number"] if rows else None
+        # devices that hold a place in an earlier plan can ask for it again
+        rows += self.store.held_policies(turn)
         plans = [pydantic_core.from_json(row["policy"]) for row in rows]
         if isinstance(self.admission, LocalAdmission):
             for plan in plans:
@@ -317,6 +324,7 @@ class Service:
             "form": codec.text_of(form),
             "shuffler": None if study.shuffler is None else dict(study.shuffler),
             "answer_within": study.answer_within,
+            "fallback": fallback,
         }
         signed = {
             "content": content, "key": self._key.public,

@@ -18,6 +18,9 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 ``relayed``     one row, only at a shuffler: the service's signed publication.
 ``tokens``      SHA-256 of the operators' tokens.
 ``keys``        one row: the public key of the service's signatures, which users' devices know.
+
+``serving``     one row: the rule that closes batches, "all" or "resolved".
+``resolved``    with the rule "resolved": for each batch and plan, how many users answered or are absent.
 ==============  ========================================================================================
 
 **One answer per ticket.** A ticket is a one-time code with which one user takes part. The user first uses it
@@ -25,6 +28,11 @@ to reserve a place in a plan. Then the user answers in time, or the ticket is ma
 never undone. The row of the ticket, the message and the counts of the plan change in one transaction.
 Therefore a message counts once or not at all, whenever the process dies. If the same message (with the same
 nonce) is sent again, it gets the same answer.
+
+**Batches.** Batch t closes between release t and release t + 1. With the rule "all", batch t consists of the
+places of the plans of release t. With the rule "resolved", each reservation joins the open batch when its
+user answers or is marked absent (:class:`~discreet.service.resolved_batches.ResolvedRequests`). The
+transaction that resolves the reservation also counts it in its batch.
 
 **One release per turn.** :meth:`Store.drew` stores the next release and, in the same transaction, replaces
 the session's state by the state after this release. The transaction fails unless the turn is still the one
@@ -57,6 +65,7 @@ import math
 import os
 import secrets
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -69,14 +78,17 @@ from sqlalchemy.engine import Connection, Engine
 from discreet.core import checks
 
 __all__ = [
+    "BatchRule",
     "TicketMessage",
     "Drawn",
+    "Requests",
     "ReservationRequest",
     "RequestResult",
     "StaleWriter",
     "Store",
     "hashed",
     "new_ticket",
+    "resolved_table",
 ]
 
 _SYNCHRONOUS = "FULL"  # SQLite's setting under which a commit is on the disk when it returns.
@@ -153,6 +165,21 @@ _messages = sql.Table(
     sql.Column("plan", sql.BigInteger, nullable=False, index=True),
     sql.Column("nonce", sql.LargeBinary(16), nullable=False, unique=True),
     sql.Column("body", sql.LargeBinary, nullable=False),
+    sql.Column("batch", sql.Integer),  # batch in which the message counts; null with the rule "all"
+)
+resolved_table = sql.Table(
+    "resolved",
+    _meta,
+    sql.Column("batch", sql.Integer, primary_key=True, autoincrement=False),
+    sql.Column("plan", sql.BigInteger, primary_key=True, autoincrement=False),
+    sql.Column("came", sql.BigInteger, nullable=False),
+    sql.Column("absent", sql.BigInteger, nullable=False),
+)
+_serving = sql.Table(
+    "serving",
+    _meta,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("close", sql.String(16), nullable=False),
 )
 _sums = sql.Table(
     "sums",
@@ -279,6 +306,8 @@ class Store:
         self._engine: Engine = sql.create_engine(self.url, hide_parameters=True, **extra)
         self._logged = False  # True if the write-ahead log can contain removed data
         self.whole = False  # True if the open plans waited for no user after the last :meth:`admit`
+        # rule "resolved"; None: the rule "all"
+        self.batches: BatchRule | None = None
         # with SQLite, threads of this process write one after the other
         self._lock = threading.Lock() if self.sqlite else None
         if self.sqlite:
@@ -347,10 +376,14 @@ class Store:
         with self._engine.connect() as connection:
             if not sql.inspect(connection).has_table("study"):
                 return False
-            keyed = sql.inspect(connection).has_table("keys")
-        if not keyed:  # the database was begun by an earlier version
-            with self._writing() as connection:
-                _keys.create(connection, checkfirst=True)
+            names = set(sql.inspect(connection).get_table_names())
+            known = {column["name"] for column in sql.inspect(connection).get_columns("messages")}
+        if not {"keys", "resolved", "serving"} <= names or "batch" not in known:
+            with self._writing() as connection:  # the database was begun by an earlier version
+                for table in (_keys, resolved_table, _serving):
+                    table.create(connection, checkfirst=True)
+                if "batch" not in known:
+                    connection.exec_driver_sql("ALTER TABLE messages ADD COLUMN batch INTEGER")
         with self._reading() as connection:
             found = connection.execute(sql.select(_study.c.identity)).scalar()
         if found is None:
@@ -363,14 +396,25 @@ class Store:
         return True
 
     def create(
-        self, identity: str, ties: bytes, form: bytes, ledger: str, first: Drawn, plans: Plans, now: float
+        self,
+        identity: str,
+        ties: bytes,
+        form: bytes,
+        ledger: str,
+        first: Drawn,
+        plans: Plans,
+        now: float,
+        close: str = "all",
     ) -> None:
         """Store a study, its release 0 and the plans of this release in an empty database.
+
+        close : rule that closes batches, "all" or "resolved". It never changes.
 
         Raises ``ValueError`` if the database is not empty.
         """
 
         def keep(connection: Connection) -> None:
+            connection.execute(_serving.insert().values(id=1, close=close))
             connection.execute(_state.insert().values(id=1, session=first.session))
             self._keep_release(connection, first)
             self._open_plans(connection, first.number, plans, now)
@@ -417,6 +461,14 @@ class Store:
             if not sql.inspect(self._engine).has_table("study"):
                 raise
             raise ValueError("database: holds a study already") from None
+
+    def close_rule(self) -> str:
+        """Return the rule that closes batches.
+
+        It is "all" in a database that an earlier version began.
+        """
+        with self._reading() as connection:
+            return str(connection.execute(sql.select(_serving.c.close)).scalar() or "all")
 
     def about(self) -> Mapping[str, Any]:
         """Return the row of the table ``study``; its columns include turn, over, ties, form and ledger."""
@@ -514,14 +566,8 @@ class Store:
         closes_after : seconds for which a plan is open; None: no limit.
         """
         with self._writing() as connection:
-            over = bool(connection.execute(sql.select(_study.c.over)).scalar())
-            plans = [] if over else self._open(connection, lock=True)
-            known = self._known(connection, {one.ticket for one in requests})
-            nonces = self._nonces(
-                connection, [one.nonce for one in requests if isinstance(one, TicketMessage)]
-            )
             ends = math.inf if closes_after is None else closes_after
-            batch = _Batch(plans, known, nonces, over, now, stays, ends)
+            batch = self._requests(connection, requests, now, stays, ends)
             results = [
                 batch.place(one) if isinstance(one, ReservationRequest) else batch.answer(one)
                 for one in requests
@@ -534,11 +580,41 @@ class Store:
         self.whole = batch.whole
         return results
 
+    def _requests(
+        self,
+        connection: Connection,
+        requests: Sequence[ReservationRequest | TicketMessage],
+        now: float,
+        stays: float = 0.0,
+        ends: float = math.inf,
+    ) -> Requests:
+        """Read and lock the rows that the requests can change.
+
+        Tickets and nonces are read after the lock is held, so that no other transaction changes them.
+        """
+        query = sql.select(_study.c.turn, _study.c.over)
+        if self.batches is not None:  # one transaction at a time, because each counts in the same batch
+            query = query.with_for_update()
+        study = connection.execute(query).one()
+        plans = [] if study.over else self._open(connection, lock=True)
+        tickets = self._known(connection, {one.ticket for one in requests})
+        nonces = self._nonces(connection, [one.nonce for one in requests if isinstance(one, TicketMessage)])
+        given = plans, tickets, nonces, bool(study.over), now, stays, ends
+        if self.batches is None:
+            return Requests(*given)
+        rows = connection.execute(
+            sql.select(resolved_table).where(resolved_table.c.batch >= study.turn)
+        ).mappings()
+        return self.batches.requests(int(study.turn), [dict(row) for row in rows], *given)
+
     def _open(self, connection: Connection, *, lock: bool = False) -> list[dict[str, Any]]:
-        """Return the open plans of the current turn."""
+        """Return the open plans: those of the current turn, and earlier plans that hold reservations."""
         turn = sql.select(_study.c.turn).scalar_subquery()
         columns = [column for column in _plans.c if column.name != "policy"]
-        query = sql.select(*columns).where(_plans.c.turn == turn).order_by(_plans.c.number)
+        is_open = _plans.c.turn == turn
+        if self.batches is not None:
+            is_open = is_open | (_plans.c.placed > _plans.c.came + _plans.c.absent)
+        query = sql.select(*columns).where(is_open).order_by(_plans.c.number)
         if lock:
             query = query.with_for_update()
         return [dict(row) for row in connection.execute(query).mappings()]
@@ -569,6 +645,8 @@ class Store:
             )
         if due is None and not old:
             return 0
+        if self.batches is not None:
+            return self._resolve_expired(now)
         count = 0
         with self._writing() as connection:
             for one in self._open(connection, lock=True):
@@ -589,10 +667,27 @@ class Store:
                 count += gone + free
         return count
 
+    def _resolve_expired(self, now: float) -> int:
+        """Mark expired reservations as absent, in the order of their tickets, and count them in batches."""
+        with self._writing() as connection:
+            batch = self._requests(connection, (), now)
+            late = sql.select(_tickets).where(_tickets.c.state == PLACED, _tickets.c.due <= now)
+            rows = [dict(row) for row in connection.execute(late.order_by(_tickets.c.id)).mappings()]
+            for row in rows:
+                batch.expire(row)
+            batch.write(connection)
+        self.whole = batch.whole
+        return len(rows)
+
     def plans(self) -> list[dict[str, Any]]:
         """Return the rows of the open plans, with their counts of users but without their policies."""
         with self._reading() as connection:
             return self._open(connection)
+
+    def vacancies(self) -> int:
+        """Return the number of places that are free now."""
+        with self._reading() as connection:
+            return self._requests(connection, (), 0.0).vacancies()
 
     def waiting(self) -> tuple[int, float]:
         """Return the number of users who have a place but have not answered, and the time at which the last
@@ -701,6 +796,48 @@ class Store:
             raise stale
 
     # ------------------------------------------------------------------------- releases
+    def is_whole(self, turn: int) -> bool:
+        """Return True if batch ``turn`` is complete: each of its users has answered or is absent."""
+        with self._reading() as connection:
+            if self.batches is None:
+                query = sql.select(_plans).where(_plans.c.turn == turn)
+                rows = connection.execute(query).mappings().all()
+                return bool(rows) and all(one["came"] + one["absent"] >= one["users"] for one in rows)
+            total = sql.func.sum(resolved_table.c.came + resolved_table.c.absent)
+            count = connection.execute(sql.select(total).where(resolved_table.c.batch == turn)).scalar()
+        return int(count or 0) >= self.batches.size(turn)
+
+    def batch(self, turn: int) -> list[dict[str, Any]]:
+        """Return the parts of batch ``turn``, in the order of their plans.
+
+        A part has the users of the batch who followed one plan: the plan's ``number`` and ``policy``, the
+        numbers of ``users``, of users who ``came``, and of users who are ``absent``.
+        """
+        if self.batches is None:
+            query = sql.select(
+                _plans.c.number, _plans.c.users, _plans.c.policy, _plans.c.came, _plans.c.absent
+            ).where(_plans.c.turn == turn)
+        else:
+            parts = resolved_table.c
+            query = sql.select(
+                _plans.c.number, (parts.came + parts.absent).label("users"), _plans.c.policy, parts.came,
+                parts.absent,
+            ).where(parts.batch == turn, parts.plan == _plans.c.number)  # fmt: skip
+        with self._reading() as connection:
+            return [dict(row) for row in connection.execute(query.order_by(_plans.c.number)).mappings()]
+
+    def held_policies(self, turn: int) -> list[dict[str, Any]]:
+        """Return earlier plans than those of ``turn`` that hold reservations, in the form of
+        :meth:`policies`.
+        """
+        if self.batches is None:
+            return []
+        query = sql.select(_plans.c.number, _plans.c.users, _plans.c.policy).where(
+            _plans.c.turn < turn, _plans.c.placed > _plans.c.came + _plans.c.absent
+        )
+        with self._reading() as connection:
+            return [dict(row) for row in connection.execute(query.order_by(_plans.c.number)).mappings()]
+
     def policies(self, turn: int) -> list[dict[str, Any]]:
         """Return the plans of a turn, each with its number, its number of users and its policy as JSON."""
         with self._reading() as connection:
@@ -731,10 +868,15 @@ class Store:
             turn = connection.execute(sql.select(_study.c.turn)).scalar_one()
             return int(turn), bytes(connection.execute(sql.select(_state.c.session)).scalar_one())
 
-    def messages(self, plan: int) -> list[bytes]:
-        """Return the messages of one plan, in the order of their tickets."""
+    def messages(self, plan: int, batch: int | None = None) -> list[bytes]:
+        """Return the messages of one plan, in the order of their tickets.
+
+        batch : only messages that count in this batch; None: all messages of the plan.
+        """
         with self._reading() as connection:
             query = sql.select(_messages.c.body).where(_messages.c.plan == plan).order_by(_messages.c.ticket)
+            if batch is not None:
+                query = query.where(_messages.c.batch == batch)
             return [bytes(body) for body in connection.execute(query).scalars()]
 
     def drew(self, token: int, turn: int, new: Drawn, now: float, lasts: float) -> None:
@@ -811,7 +953,8 @@ class Store:
             over = connection.execute(sql.select(_study.c.over)).scalar()
             old = sql.select(_messages.c.ticket)
             if not over:  # when the study is over, all messages are removed: the last batch has no release
-                old = old.where(_messages.c.plan < still)
+                counted = _messages.c.plan < still if self.batches is None else _messages.c.batch < turn
+                old = old.where(counted)
             gone = connection.execute(
                 _messages.delete().where(_messages.c.ticket.in_(old.limit(_SWEPT).scalar_subquery()))
             ).rowcount
@@ -879,7 +1022,7 @@ class Store:
             connection.execute(_lease.update().where(_lease.c.token == token).values(expires=now))
 
 
-class _Batch:
+class Requests:
     """Requests of one transaction, and the database rows that these requests change.
 
     The rows are read at the beginning of the transaction, changed in memory, and written at its end.
@@ -902,6 +1045,22 @@ class _Batch:
         self._changed: dict[int, dict[str, Any]] = {}
         self._messages: list[dict[str, Any]] = []
 
+    def vacancies(self) -> int:
+        """Return the number of places that are free now."""
+        return sum(max(0, plan["users"] - plan["placed"]) for plan in self._plans.values())
+
+    def _vacancy(self) -> dict[str, Any] | None:
+        """Return the plan in which the next place is free; None if no place is free."""
+        return next((plan for plan in self._plans.values() if plan["placed"] < plan["users"]), None)
+
+    def _resolve(self, plan: dict[str, Any], outcome: Literal["came", "absent"]) -> int | None:
+        """Count the outcome of a reservation in its plan.
+
+        Returns the batch in which the reservation counts; None if the batch follows from the plan.
+        """
+        plan[outcome] += 1
+        return None
+
     @property
     def whole(self) -> bool:
         """True if every user of the open plans has answered or is absent."""
@@ -917,13 +1076,13 @@ class _Batch:
             return RequestResult("spent")
         if self._over:
             return RequestResult("over")
-        for number, plan in self._plans.items():
-            if plan["placed"] < plan["users"]:
-                plan["placed"] += 1
-                due = min(self._now + self._stays, plan["opened"] + self._ends)
-                self._change(ticket, state=PLACED, plan=number, due=due)
-                return RequestResult("placed", number, max(0.0, due - self._now))
-        return RequestResult("full")
+        plan = self._vacancy()
+        if plan is None:
+            return RequestResult("full")
+        plan["placed"] += 1
+        due = min(self._now + self._stays, plan["opened"] + self._ends)
+        self._change(ticket, state=PLACED, plan=plan["number"], due=due)
+        return RequestResult("placed", int(plan["number"]), max(0.0, due - self._now))
 
     def answer(self, given: TicketMessage) -> RequestResult:
         ticket = self._tickets.get(given.ticket)
@@ -944,12 +1103,20 @@ class _Batch:
         if ticket["plan"] != given.plan:
             return RequestResult("late")
         self._nonces.add(given.nonce)
-        plan["came"] += 1
+        batch = self._resolve(plan, "came")
         self._change(ticket, state=ANSWERED, plan=given.plan, due=None, nonce=given.nonce)
         self._messages.append(
-            {"ticket": ticket["id"], "plan": given.plan, "nonce": given.nonce, "body": given.body}
-        )
+            {
+                "ticket": ticket["id"], "plan": given.plan, "nonce": given.nonce, "body": given.body,
+                "batch": batch,
+            }
+        )  # fmt: skip
         return RequestResult("counted", given.plan)
+
+    def expire(self, ticket: dict[str, Any]) -> None:
+        """Mark a reservation as absent."""
+        self._resolve(self._plans[int(ticket["plan"])], "absent")
+        self._change(ticket, state=ABSENT, due=None)
 
     def _change(self, ticket: dict[str, Any], **values: Any) -> None:
         ticket.update(values)
@@ -971,12 +1138,28 @@ class _Batch:
             connection.execute(
                 _plans.update()
                 .where(_plans.c.number == sql.bindparam("own"))
-                .values(placed=sql.bindparam("new_placed"), came=sql.bindparam("new_came")),
+                .values({name: sql.bindparam(f"new_{name}") for name in ("placed", "came", "absent")}),
                 [
-                    {"own": number, "new_placed": plan["placed"], "new_came": plan["came"]}
+                    {"own": number} | {f"new_{n}": plan[n] for n in ("placed", "came", "absent")}
                     for number, plan in self._plans.items()
                 ],
             )
+
+
+class BatchRule(ABC):
+    """Rule that closes batches by the resolution of reservations and not by plans."""
+
+    @abstractmethod
+    def size(self, turn: int) -> int:
+        """Return the number of users in batch ``turn``."""
+
+    @abstractmethod
+    def requests(self, turn: int, rows: list[dict[str, Any]], *given: Any) -> Requests:
+        """Return the requests of one transaction.
+
+        turn : number of the newest release. rows : rows of the table ``resolved`` for batches that have no
+        release yet. given : arguments of :class:`Requests`.
+        """
 
 
 def _parts(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

@@ -1,8 +1,8 @@
 """Dry run: the real service on this machine with simulated users in a known MDP.
 
-Noise and users are drawn from the same seed. A dry run therefore repeats :func:`discreet.simulate`, step by
-step over HTTP, and its plans are equal bit for bit. A dry run has no real users, and its noise protects no
-user.
+Noise and users are drawn from the same seed. With the rule ``close = "all"``, a dry run therefore repeats
+:func:`discreet.simulate`, step by step over HTTP, and its plans are equal bit for bit. A dry run has no real
+users, and its noise protects no user.
 """
 
 from __future__ import annotations

@@ -243,6 +243,15 @@ class LocalAdmission(_EnvelopeAdmission):
         self._stochastic[number] = stochastic
         self._newest = max(self._newest, number)
 
+    def opened(self, plan: int, body: bytes) -> Any:
+        """Return the content of a stored envelope, as a session takes it without the envelope.
+
+        plan : number of the plan that the envelope answers. Raises ``ValueError`` if the envelope is invalid.
+        """
+        device = self._device
+        found = device.read(plan, body) if isinstance(device, CountDevice) else device.words(plan, body)
+        return found[1]
+
     def _check(self, plan: int, body: bytes) -> None:
         device = self._device
         if isinstance(device, CountDevice):

@@ -173,7 +173,7 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
     """
     if study.shuffler is not None:
         return f"Working. People take part at the shuffler, {study.shuffler['url']}."
-    if any(one["placed"] < one["users"] for one in plans):
+    if store.vacancies():
         said = "Working. People can take part."
         if study.closes_after is not None:
             last = max(float(one["opened"]) for one in plans) + study.closes_after
@@ -183,6 +183,13 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
     if not count:
         return (
             "Working. Everybody of the open batch has answered or is absent: the next release is being made."
+        )
+    if store.batches is not None:
+        return (
+            f"Waiting. Too many reservations are open: {_count(count)} took a place and "
+            f"{'has' if count == 1 else 'have'} not answered. A place is free again when one of them answers "
+            f"or is absent, at {_minute(last)} at the latest. Until then, people can follow the published "
+            "plan."
         )
     return (
         f"Waiting. All places are taken. The next release waits for {_count(count)} who took a place and "
@@ -200,11 +207,19 @@ def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn
     came, absent, placed, users = (
         sum(int(one[name]) for one in plans) for name in ("came", "absent", "placed", "users")
     )
+    reserved = placed
+    if store.batches is not None and not over:
+        parts = store.batch(turn)
+        came, absent, users = (
+            *(sum(int(one[name]) for one in parts) for name in ("came", "absent")), store.batches.size(turn),
+        )  # fmt: skip
+        reserved = store.waiting()[0]
     done = study.users if over else min(study.users, before + came + absent)
     whole = ", in batches that are whole" if study.shuffled else ""
+    mixed = store.batches is not None
     counts = (
-        ("places of the open plans", f"{users:,}"),
-        ("taken", f"{placed:,}"),
+        ("people of the open batch" if mixed else "places of the open plans", f"{users:,}"),
+        ("places taken, not answered yet" if mixed else "taken", f"{reserved:,}"),
         ("answered", f"{came:,}"),
         ("absent (no answer in time)", f"{absent:,}"),
     )

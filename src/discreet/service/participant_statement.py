@@ -55,6 +55,19 @@ SIDE_CHANNELS = (
 )
 
 
+_MEANING = (
+    "If you took a place and have not answered in this time, you count as absent. A release is made when the "
+    "planned number of people have answered or are absent, whatever plan they follow. So nobody waits for a "
+    "particular person. If no place is free, you can follow the published plan; then you send nothing."
+)
+_TIMES = (
+    "The guarantee covers what you did. It does not cover when you answer, or whether you answer. Your "
+    "answer counts in the batch that is open when it arrives. If the time of your answer depends on what "
+    "happened to you, people who answer around that time can fall into other batches and get other plans, "
+    "and what is published can show this. Send your answer at a time that does not depend on what happened."
+)
+
+
 def message_alone(study: Study) -> MessageGuarantee:
     """Return the guarantee that a message has if the shuffler is not trusted.
 
@@ -72,14 +85,18 @@ def _prior(study: Study) -> dict[str, str]:
     return {"prior": note} if note else {}
 
 
-def make_participant_statement(study: Study, ledger: Any, key: str) -> dict[str, Any]:
+def make_participant_statement(
+    study: Study, ledger: Any, key: str, close: str | None = None
+) -> dict[str, Any]:
     """Return the statement for participants as JSON values, including its sentences.
 
     Parameters
     ----------
     ledger : the study's reservation in the ledger; None if the study is in no ledger.
     key : public key of the statement's signature.
+    close : rule with which the database was begun; None: the rule of a new database.
     """
+    resolved = (close or study.close_rule) == "resolved"
     guarantee = study.guarantee
     layout = study.layout
     return {
@@ -90,7 +107,7 @@ def make_participant_statement(study: Study, ledger: Any, key: str) -> dict[str,
         "guarantee": guarantee.to_dict(),
         "who_sees_what": [*SEES[study.trust], *([message_alone(study).statement] if study.shuffled else ())],
         "shuffler": None if study.shuffler is None else dict(study.shuffler),
-        "side_channels": list(SIDE_CHANNELS),
+        "side_channels": [*SIDE_CHANNELS, *([_TIMES] if resolved else ())],
         "rehearsal": study.randomness.kind == "seeded",
         "world": {
             "states": layout.states,
@@ -107,7 +124,9 @@ def make_participant_statement(study: Study, ledger: Any, key: str) -> dict[str,
         "absent": {
             "answer_within_seconds": study.answer_within,
             "closes_after_seconds": study.closes_after,
-            "meaning": (
+            "meaning": _MEANING
+            if resolved
+            else (
                 "Who took a place and has not answered in this time counts as absent: her place is not given "
                 "to anybody else, so that who is in a batch does not follow what happened to anybody, but "
                 "for when people answer: the next batch begins when this one is whole."

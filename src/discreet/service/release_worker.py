@@ -32,7 +32,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -43,6 +43,7 @@ import numpy as np
 from discreet.core import checks
 from discreet.core.releases import Message, Plan, Release
 from discreet.core.rng import Seeded
+from discreet.mechanisms.interfaces import followed_release
 from discreet.mechanisms.restore_session import brought_back
 from discreet.mechanisms.saved_state.save import taken_out
 from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall
@@ -50,7 +51,7 @@ from discreet.service import encoding as codec
 from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, opened_sum
 from discreet.service.database import Drawn, StaleWriter, Store
 from discreet.service.ledger_reservation import publish
-from discreet.service.message_validation import CentralAdmission, admission_of
+from discreet.service.message_validation import CentralAdmission, LocalAdmission, admission_of
 from discreet.service.study_config import Study
 
 __all__ = ["LEASE", "LeaseHolder", "Writer", "begin_study"]
@@ -66,8 +67,17 @@ class _Made:
     plans: tuple[Plan, ...]
 
 
-def _planned(study: Study, state: Any, release: Release) -> _Made:
+def _planned(
+    study: Study, state: Any, release: Release, followed: Sequence[tuple[Any, int]] | None = None
+) -> _Made:
+    """Return the plans after a release, and the learner's state after these plans.
+
+    followed : policies that the users of the newest batch followed, each with its number of users; None: the
+        users followed the last plans.
+    """
     plans: list[Plan] = []
+    if followed is not None:
+        release = followed_release(release, followed)
     while not plans or not plans[-1].last:
         plan, state = study.learner.plan(state, release, _asked)
         given = (plan.context, plan.group, plan.return_share, plan.cut, plan.forget)
@@ -96,6 +106,10 @@ def _rows(plans: tuple[Plan, ...], first: int) -> list[tuple[int, int, str]]:
     return rows
 
 
+def _policy(row: dict[str, Any]) -> np.ndarray[Any, Any]:
+    return codec.policy_of(json.loads(row["policy"]))
+
+
 def _ties(study: Study) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Return the key of the random bits that break ties between actions. The key is public, and is stored in
     the database.
@@ -111,11 +125,14 @@ def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] |
     """
     session, ties = study.start(), _ties(study)
     release = session.release()
-    made = _planned(study, study.learner.begin(study.spec, ties), release)
+    followed = None if study.close_rule == "all" else ()
+    made = _planned(study, study.learner.begin(study.spec, ties), release, followed)
     form = _form(study, session)
     first = _drawn(release, taken_out(session))  # type: ignore[arg-type]
     plans = _rows(made.plans, 1)
-    store.create(study.identity, ties.tobytes(), form, json.dumps(ledger), first, plans, now)
+    close = study.close_rule
+    store.create(study.identity, ties.tobytes(), form, json.dumps(ledger), first, plans, now, close)
+    store.batches = study.batches(close)
 
 
 def _form(study: Study, session: Any) -> bytes:
@@ -208,6 +225,9 @@ class Writer(LeaseHolder):
                     f"study = {checks.said(study.name)}: states another guarantee than the session that the "
                     "database holds; what is fixed before people come cannot change after"
                 )
+        if (store.batches is None) != (store.close_rule() == "all"):
+            raise RuntimeError("store.batches: must be the rule that the database was begun with")
+        self._no_followed = None if store.batches is None else ()  # before release 0
         self.refused = 0  # number of admitted messages that the session rejected; must stay 0
         self._booked = False  # True if this process has marked the reservation in the ledger
 
@@ -223,13 +243,11 @@ class Writer(LeaseHolder):
             token = self.token
             if token is None:
                 return False
-            plans = self._store.plans()
-            if not plans or not self._is_whole(plans):
-                return False
-            if self._store.about()["over"]:
+            about = self._store.about()
+            if about["over"] or not self._is_whole(int(about["turn"])):
                 return False
             try:
-                self._turn(plans)
+                self._turn(int(about["turn"]))
             except StaleWriter:
                 if self.token == token:
                     self.token = None
@@ -237,36 +255,45 @@ class Writer(LeaseHolder):
                 raise
             return True
 
-    def _is_whole(self, plans: list[dict[str, Any]]) -> bool:
-        """Return True if the batch of these plans is complete.
+    def _is_whole(self, turn: int) -> bool:
+        """Return True if batch ``turn`` is complete.
 
         A batch is complete if every user has answered or is absent. Under shuffle trust, it is complete if
         the shuffler's sum has arrived.
         """
         if self.batches is not None:
-            return self._store.sum_of(int(plans[0]["turn"])) is not None
-        return all(one["came"] + one["absent"] >= one["users"] for one in plans)
+            return self._store.sum_of(turn) is not None
+        return self._store.is_whole(turn)
 
-    def _turn(self, plans: list[dict[str, Any]]) -> None:
+    def _turn(self, batch: int) -> None:
         study, token = self._study, self.token
         assert token is not None
         turn, content = self._store.session()
-        if turn != plans[0]["turn"]:
-            raise StaleWriter(f"turn {plans[0]['turn']}: is over")
+        if turn != batch:
+            raise StaleWriter(f"turn {batch}: is over")
         state = self._state_after(turn)
         # if this release exists, an earlier process stored it, but did not open its plans
         kept = self._store.exact_release(turn + 1)
-        release = self._draw(turn, content, plans) if kept is None else codec.of_exact(kept)
+        release = self._draw(turn, content) if kept is None else codec.of_exact(kept)
         if release is None:
             return
-        made = _planned(study, state, release)
+        made = _planned(study, state, release, self._followed(turn))
         if self.batches is not None:
             self.batches.check(release.users, [int(one.users) for one in made.plans])
-        rows = _rows(made.plans, int(plans[-1]["number"]) + 1)
+        rows = _rows(made.plans, int(self._store.policies(turn)[-1]["number"]) + 1)
         self._store.turned(token, turn, rows, self._clock(), LEASE)
         self._learned = release.number, made.state
 
-    def _draw(self, turn: int, content: bytes, plans: list[dict[str, Any]]) -> Release | None:
+    def _followed(self, turn: int) -> list[tuple[Any, int]] | None:
+        """Return the policies that the users of batch ``turn`` followed, each with its number of users.
+
+        Returns None if plans close batches: the learner knows these policies.
+        """
+        if self._store.batches is None:
+            return None
+        return [(_policy(part), int(part["users"])) for part in self._store.batch(turn)]
+
+    def _draw(self, turn: int, content: bytes) -> Release | None:
         """Draw, store and return the next release; return None if the batch was the last of the study."""
         study, token = self._study, self.token
         assert token is not None
@@ -274,18 +301,14 @@ class Writer(LeaseHolder):
             about = self._store.about()
             publish(study, json.loads(about["ledger"]), bytes(about["ties"]))
             self._booked = True
-        before = sum(int(one["users"]) for one in plans)
+        parts = self._store.batch(turn)
         session: Any = brought_back(content)
         try:
-            if session.users + before >= study.users:
+            if session.users + sum(int(one["users"]) for one in parts) >= study.users:
                 self._store.ended(token, turn)
                 return None
-            policies = self._store.policies(turn)
-            for at, (counts, stored) in enumerate(zip(plans, policies, strict=True), 1):
-                plan = Plan(
-                    codec.policy_of(json.loads(stored["policy"])), stored["users"], last=at == len(plans)
-                )
-                self._submit(session, plan, counts)
+            for at, part in enumerate(parts, 1):
+                self._submit(session, Plan(_policy(part), part["users"], last=at == len(parts)), part, turn)
             release: Release = session.release() if self.batches is None else self._let_out(session, turn)
             new = _drawn(release, taken_out(session))
         finally:
@@ -315,25 +338,32 @@ class Writer(LeaseHolder):
             return _without(session.release(), codec.of_exact(nobody), session.users, turn + 1)
         return replace(release, number=turn + 1)  # the session's own numbers skip batches without a sum
 
-    def _submit(self, session: Any, plan: Plan, counts: dict[str, Any]) -> None:
-        """Open a plan of the batch in the session, and add the plan's users."""
+    def _submit(self, session: Any, plan: Plan, part: dict[str, Any], turn: int) -> None:
+        """Open a plan in the session, and add the users of the batch who followed this plan.
+
+        With the rule "resolved", the session's own numbers differ from the published numbers of plans,
+        because a plan can have users in several batches. An envelope has the published number, so it is
+        opened here.
+        """
         session.begin(plan)
         if self._admission is None:
             session.absent(int(plan.users))
             return
-        number = session.open_plan.number
-        if number != counts["number"]:
-            raise RuntimeError(f"plan {counts['number']}: the session calls it {number}")
-        bodies = self._store.messages(number)
-        if len(bodies) != counts["came"]:
-            raise RuntimeError(f"plan {number}: {len(bodies)} messages are stored of {counts['came']}")
-        absent = int(counts["absent"])
+        number, published = session.open_plan.number, int(part["number"])
+        mixed = self._store.batches is not None
+        if number != published and not mixed:
+            raise RuntimeError(f"plan {published}: the session calls it {number}")
+        bodies = self._store.messages(published, turn if mixed else None)
+        if len(bodies) != part["came"]:
+            raise RuntimeError(f"plan {published}: {len(bodies)} messages are stored of {part['came']}")
+        absent = int(part["absent"])
         if bodies and isinstance(self._admission, CentralAdmission):
             session.submit_many(self._admission.trajectories(bodies), number)
-        elif bodies:
+        elif isinstance(self._admission, LocalAdmission):
             for body in bodies:
                 try:
-                    session.submit(Message(number, message=body))
+                    sent = self._admission.opened(published, body) if mixed else body
+                    session.submit(Message(number, message=sent))
                 # The session rejects a message that was admitted; this was never observed. Other users must
                 # not wait because of such a message, so its user counts as absent.
                 except ValueError:
@@ -350,7 +380,8 @@ class Writer(LeaseHolder):
             for number in range(turn + 1):
                 kept = self._store.exact_release(number)
                 assert kept is not None
-                made = _planned(self._study, state, codec.of_exact(kept))
+                followed = self._followed(number - 1) if number else self._no_followed
+                made = _planned(self._study, state, codec.of_exact(kept), followed)
                 stored = [row["policy"] for row in self._store.policies(number)]
                 again = [
                     codec.canonical(codec.plan_table(plan, at)).decode()

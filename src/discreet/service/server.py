@@ -99,6 +99,7 @@ def opened(study: Study, database: str) -> Store:
     try:
         if not store.created(study.identity):
             _begin(study, store)
+        store.batches = study.batches(store.close_rule())
         if store.is_shuffler():
             raise ValueError("database: is that of the shuffler; the service needs one of its own, elsewhere")
         if study.local:  # each message reveals information to the server when it arrives

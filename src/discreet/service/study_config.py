@@ -30,10 +30,17 @@ The file is written in TOML. All its values are public, and they are fixed befor
 
     [schedule]
     replan_growth = 1.2        # or replan_every: learner options that set the release times
+    replan_first = 100         # users of the first batch; left out: 1
 
     [people]
     answer_within = 3600       # seconds from a place to its answer; later users count as absent
     closes_after = 86400       # seconds after which untaken places count as absent; left out: never
+
+    [serving]
+    close = "resolved"         # a batch closes when enough reservations are answered or absent, whatever plan
+                               # they hold; or "all": when all places of a release's plans are
+    in_flight_least = 100      # with "resolved", a place is free while fewer reservations are open than this,
+    in_flight_share = 0.1      # or than this share of the resolved ones
 
     [ledger]                   # left out: the study is in no ledger, which the statement says
     dataset = "ward-2026"
@@ -83,6 +90,7 @@ from discreet.mechanisms.argument_roles import check_role
 from discreet.mechanisms.interfaces import ProblemSpec, Schedule, Session
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
+from discreet.service.resolved_batches import ResolvedBatches
 from discreet.utils.pinned_file import pinned
 from discreet.utils.toml_file import read_toml
 
@@ -93,6 +101,7 @@ _STREAMS = ("walk", "decaying", "local", "reports")
 _TABLES: Mapping[str, tuple[str, ...]] = {
     "world": ("states", "actions", "horizon", "users", "rewards", "stationary", "mask"),
     "people": ("answer_within", "closes_after"),
+    "serving": ("close", "in_flight_least", "in_flight_share"),
     "ledger": ("dataset", "path"),
     "shuffler": ("url", "key"),
     "service": ("key", "origins"),
@@ -127,6 +136,13 @@ class Study:
     closes_after : float, optional
         Seconds after which places that no user has taken count as absent, at least ``answer_within``; None:
         never.
+    close : "resolved" or "all", optional
+        Rule that closes batches (:mod:`discreet.service.resolved_batches`). None: "resolved", or "all" under
+        shuffle trust and with ``closes_after``.
+    in_flight_least, in_flight_share : int, float
+        With the rule "resolved", a place is free while fewer than max(``in_flight_least``,
+        ``in_flight_share`` r) reservations are open, where r reservations are answered or absent; 1..10^6 and
+        0..10.
     ledger : mapping, optional
         ``dataset``, and ``path`` of the ledger's file (left out: the user's ledger). None: the study is in no
         ledger.
@@ -164,6 +180,9 @@ class Study:
     stationary: bool = False
     answer_within: float = 3600.0
     closes_after: float | None = None
+    close: str | None = None
+    in_flight_least: int = 100
+    in_flight_share: float = 0.1
     ledger: Mapping[str, Any] | None = None
     shuffler: Mapping[str, Any] | None = None
     key: str = "service.key"
@@ -190,6 +209,10 @@ class Study:
             after = checks.real("people.closes_after", self.closes_after, self.answer_within)
             put(self, "closes_after", after)
         put(self, "origins", _origins(self.origins))
+        least = checks.integer("serving.in_flight_least", self.in_flight_least, 1, 10**6)
+        share = checks.real("serving.in_flight_share", self.in_flight_share, 0.0, 10.0)
+        put(self, "in_flight_least", least)
+        put(self, "in_flight_share", share)
         check_role("learner", self.learner, "learner")
         check_role("privatizer", self.privatizer, "privatizer")
         _ = self.mechanism
@@ -197,6 +220,14 @@ class Study:
             raise ValueError(
                 "shuffler: must be given with the privatizer 'shuffle', and no other: the address of the "
                 "process that single messages are sent to, and its public key"
+            )
+        if self.close is not None:
+            checks.choice("serving.close", self.close, ("resolved", "all"))
+        if self.close == "resolved" and (self.shuffled or self.closes_after is not None):
+            what = "a shuffler" if self.shuffled else "people.closes_after"
+            raise ValueError(
+                f'serving.close = "resolved": must be "all" with {what}, as only plans that hold a fixed '
+                "number of places need it"
             )
         if self.shuffler is not None:
             url, key = self.shuffler.get("url"), self.shuffler.get("key")
@@ -282,6 +313,21 @@ class Study:
     def shuffled(self) -> bool:
         """True if devices send messages to a shuffler, and the server receives only sums."""
         return self.trust == "shuffle"
+
+    @property
+    def close_rule(self) -> str:
+        """Rule that closes the batches of a new database, "resolved" or "all"."""
+        return self.close or ("all" if self.shuffled or self.closes_after is not None else "resolved")
+
+    def batches(self, close: str) -> ResolvedBatches | None:
+        """Return the rule of a database; None for "all".
+
+        close : the rule with which the database was begun.
+        """
+        if close == "all":
+            return None
+        times = tuple(int(n) for n in self.times)
+        return ResolvedBatches(times, self.users, self.in_flight_least, self.in_flight_share)
 
     @property
     def times(self) -> Any:
@@ -407,6 +453,7 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
         stationary=world.get("stationary", False),
         answer_within=people.get("answer_within", 3600.0),
         closes_after=people.get("closes_after"),
+        **{name: table["serving"][name] for name in _TABLES["serving"] if name in table.get("serving", {})},
         ledger=ledger,
         shuffler=table.get("shuffler"),
         key=table.get("service", {}).get("key", "service.key"),
@@ -461,8 +508,9 @@ def _mask(mask: Any) -> Any:
 def _schedule(table: Mapping[str, Any]) -> Mapping[str, Any]:
     found = table.get("schedule", {})
     for name in found:
-        if name not in ("replan_growth", "replan_every"):
-            raise ValueError(f"schedule.{name}: is unknown; must be one of replan_growth, replan_every")
+        known = ("replan_growth", "replan_every", "replan_first")
+        if name not in known:
+            raise ValueError(f"schedule.{name}: is unknown; must be one of {', '.join(known)}")
         if name in table["learner"]:
             raise ValueError(f"schedule.{name}: is given in [learner], too")
     return dict(found)

@@ -1,6 +1,7 @@
 """The noise-aware learner: its least squares against a plain one, its sharing over steps, its learning."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -410,3 +411,36 @@ def test_what_pays_best_is_found_behind_what_nobody_does(epsilon: float) -> None
 def test_the_description_of_the_default_has_at_most_forty_lines() -> None:
     described, *_ = (dr.NoiseAwareUCBVI.__doc__ or "").split("Parameters\n")
     assert 20 < len(described.strip().splitlines()) <= 40
+
+
+@pytest.mark.parametrize(
+    "privatizer",
+    [dr.NoPrivacy(), dr.Central(epsilon=1.0, delta=1e-6), dr.Local(epsilon=4.0)],
+    ids=["none", "central", "local"],
+)
+def test_a_first_batch_of_some_users_runs_equally_in_both_engines(privatizer: Any) -> None:
+    learner = dr.NoiseAwareUCBVI(replan_first=30, replan_growth=1.5)
+    found = [
+        dr.simulate(
+            dr.make("riverswim"), learner, privatizer, 200, seeds=2, by="batch", stepwise=stepwise, workers=1
+        ).regret
+        for stepwise in (False, True)
+    ]
+    assert np.array_equal(*found)
+
+
+def test_a_first_batch_is_followed_by_geometric_times() -> None:
+    spec = ProblemSpec(Layout(4, 2, 5), 200)
+    learner = dr.NoiseAwareUCBVI(replan_first=30, replan_growth=1.5)
+    assert learner.schedule(spec).release_times.tolist() == [0, 30, 45, 68, 102, 153]
+    assert [learner._batch(n, spec) for n in (0, 30, 45, 153)] == [30, 15, 23, 47]
+
+
+@pytest.mark.parametrize("more", [{"replan_every": 5}, {"explore": "returns"}])
+def test_a_first_batch_is_for_geometric_times(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="replan_first"):
+        dr.NoiseAwareUCBVI(replan_first=30, **more)
+    with pytest.raises(ValueError, match="replan_first = 0"):
+        dr.NoiseAwareUCBVI(replan_first=0)
+    with pytest.raises(ValueError, match="replan_first"):
+        dr.NoiseAwareUCBVI(replan_first=3).schedule(ProblemSpec(Layout(4, 2, 5), None))

@@ -82,6 +82,7 @@ from discreet.learners.estimation.linear_regression import (
 from discreet.learners.online import bonuses
 from discreet.learners.online.joint_posterior import noise_unit
 from discreet.learners.online.linear_base import SHARED, LinearLearner, LinearState, PlanningResult
+from discreet.learners.online.tabular_base import geometric_times
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.interfaces import Ask, ProblemSpec, Release, Response, Schedule
 from discreet.mechanisms.linear.linear_queries import GRAM, MODEL_REWARDS, SUCCESSORS, GramQuery, Noise
@@ -294,11 +295,7 @@ class LSVIUCB(LinearLearner):
             return super().schedule(spec)
         if spec.users is None:
             raise ValueError(f"replan_first = {first}: must be 1 where the number of users is not known")
-        times, users = [0], first
-        while users < spec.users:
-            times.append(users)
-            users = max(users + 1, math.ceil(growth * users))
-        return Schedule(spec.users, times=np.array(times, np.int64))
+        return Schedule(spec.users, times=geometric_times(spec.users, first, growth))
 
     def _batch(self, users: int, spec: ProblemSpec) -> int:
         first = int(self.replan_first or 1)

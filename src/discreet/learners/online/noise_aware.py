@@ -30,11 +30,12 @@ from discreet.learners.online import noise_aware_kernels as noise_kernels
 from discreet.learners.online import return_probe as returns
 from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.prior import DEFAULT_STRENGTH, LEAST_STRENGTH, Prior, read_pinned
-from discreet.learners.online.tabular_base import GreedyLearner, LearnerState
+from discreet.learners.online.tabular_base import GreedyLearner, LearnerState, geometric_times
 from discreet.learners.online.tabular_planning_kernels import LearnerKernel
 from discreet.mechanisms.interfaces import (
     Ask,
     Measurement,
+    MixedRelease,
     NoiseDistribution,
     Plan,
     ProblemSpec,
@@ -293,6 +294,10 @@ class NoiseAwareUCBVI(GreedyLearner):
     prior_strength : float
         Strength of a prior from a table, in visits per pair, at least 2. The default is 100.
 
+    replan_first : int
+        Number of users of the first batch, at least 1; later batches grow by ``replan_growth``. A first batch
+        of some hundred users saves releases, and hardly changes the regret under noise. The default is 1.
+
     ``stationary`` : if True, variation over steps is never assumed. The query and the guarantee are those of
     False. Only if a release would have more than 2^23 transition counts, counts are pooled over steps.
 
@@ -321,6 +326,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     explore: Literal["optimism", "returns"] | None = None
     prior: Prior | str | None = None
     prior_strength: float | None = None
+    replan_first: int | None = None
 
     explorers: ClassVar[int] = 4
     REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited options that this learner does not have
@@ -356,6 +362,10 @@ class NoiseAwareUCBVI(GreedyLearner):
         for name in ("shrink", "flow", "consistent"):
             put(self, name, checks.flag(name, getattr(self, name)))
         checks.choice("explore", self.explore, ("optimism", "returns"))
+        if self.replan_first is not None:
+            put(self, "replan_first", checks.integer("replan_first", self.replan_first, 1))
+            if self.replan_every not in (None, 1) or self.explore == "returns":
+                raise ValueError("replan_first: must not be given with replan_every or explore = 'returns'")
         self._check_prior()
         for name in left_open:
             put(self, name, None)
@@ -405,6 +415,11 @@ class NoiseAwareUCBVI(GreedyLearner):
         """Return the schedule of the releases, each with one measurement. By default, times are geometric."""
         mine = self.tuned(spec)
         plain = replace(GreedyLearner.schedule(mine, spec), reads="measurements")
+        if mine.replan_first is not None:
+            if spec.users is None:
+                raise ValueError("replan_first: must be None where the number of users is not known")
+            times = geometric_times(spec.users, mine.replan_first, float(mine._growth(spec) or 1.0))
+            plain = replace(plain, times=times, growth=None)
         if self.explore == "returns":
             plain = returns.schedule(self, spec, plain)
         if not mine._shares_move(spec):
@@ -447,7 +462,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         return self.pooled_share != self.pooled_share_end
 
     def _batch(self, users: int, spec: ProblemSpec) -> int:
-        return GreedyLearner._batch(self.tuned(spec), users, spec)
+        if users or self.replan_first is None:
+            return GreedyLearner._batch(self.tuned(spec), users, spec)
+        return min(self.replan_first, spec.users or self.replan_first)
 
     def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> Ints:
         share = float(self.tuned(spec).explore_share or 0.0)
@@ -634,8 +651,13 @@ class NoiseAwareUCBVI(GreedyLearner):
         """
         if self.explore == "returns":
             return returns.plan(self, state, release)
-        plan, state = super().plan(state, release, ask)
-        return plan, self._noted(state, plan.policy, plan.users)
+        if not isinstance(release, MixedRelease):
+            plan, state = super().plan(state, release, ask)
+            return plan, self._noted(state, plan.policy, plan.users)
+        if release.number != state.number:
+            for policy, users in release.followed:
+                state = self._noted(state, policy, users)
+        return super().plan(state, release, ask)
 
     def _noted(self, state: LearnerState, policy: NDArray[Any], users: int) -> LearnerState:
         """Return a state that records ``users`` users who follow the policy, and their expected visits."""

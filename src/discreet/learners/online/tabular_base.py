@@ -94,6 +94,15 @@ def regular_schedule(
     return Schedule(spec.users, times=np.arange(0, spec.users, every, dtype=np.int64), plans=plans)
 
 
+def geometric_times(users: int, first: int, growth: float) -> Ints:
+    """Return the release times below ``users``: 0, ``first``, then growth by the factor ``growth``."""
+    times, n = [0], first
+    while n < users:
+        times.append(n)
+        n = max(n + 1, math.ceil(growth * n))
+    return np.array(times, np.int64)
+
+
 def batch_size(users: int, every: int | None, growth: float | None, spec: ProblemSpec) -> int:
     """Return the number of users in the batch that starts after ``users`` users.
 

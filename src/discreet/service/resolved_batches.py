@@ -1,0 +1,124 @@
+"""Batches that close when enough reservations are resolved (``close = "resolved"``).
+
+A reservation is resolved once: its user answers, or is marked absent. Let r be the number of resolved
+reservations, and 0 = t_0 < t_1 < ... < t_B = K the schedule. Batch i consists of the reservations that are
+resolved as number t_i + 1, ..., t_(i+1), whatever plan their users hold. The transaction that resolves a
+reservation increases r and counts the reservation in its batch. Therefore batches have exactly the sizes of
+the schedule, and no batch waits for a particular user.
+
+**Privacy.** Neighbours differ in the whole record of one user. Fix the log: the sequence of events
+"reservation given, plan" and "reservation resolved, answered or absent". The user's record enters exactly one
+batch, and this batch is a function of the log. Everything else in a release is a function of the log, of
+other users' records and of earlier releases. So the squared shifts of all releases sum to at most the squared
+sensitivity of one batch, however the log depends on earlier releases. The privacy loss is that of a batch
+which plans close. Plans, and the policies that users without a place follow, are post-processing of releases.
+(For sums with decay: adaptive lower-triangular mechanisms, arXiv 2202.08312, Theorem 2.1.)
+
+The guarantee does not cover when a user answers, and whether they answer. If the time of an answer depends on
+its content, other users can fall into other batches and get other plans.
+
+**Places.** A reservation is given, on a plan of the newest release, while fewer than K are given and fewer
+than max(``least``, ``share`` r) are open. Users who find no place can follow a public plan without a message.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from sqlalchemy.engine import Connection
+
+from discreet.service.database import BatchRule, Requests, resolved_table
+
+__all__ = ["ResolvedBatches", "ResolvedRequests"]
+
+
+@dataclass(frozen=True)
+class ResolvedBatches(BatchRule):
+    """Rule "resolved" of one study.
+
+    Parameters
+    ----------
+    times : numbers of users before each batch, in ascending order, starting with 0.
+    users : K, the number of all users.
+    least, share : a place is free while fewer than max(least, share r) reservations are open.
+    """
+
+    times: tuple[int, ...]
+    users: int
+    least: int
+    share: float
+
+    def size(self, turn: int) -> int:
+        """Return the number of users in batch ``turn``."""
+        return (*self.times, self.users)[turn + 1] - self.times[turn]
+
+    def batch_of(self, resolved: int) -> int:
+        """Return the batch of the next reservation after ``resolved`` resolved ones."""
+        return int(np.searchsorted(self.times, resolved, side="right")) - 1
+
+    def most_open(self, resolved: int) -> int:
+        """Return the largest number of open reservations after ``resolved`` resolved ones."""
+        return max(self.least, math.floor(self.share * resolved))
+
+    def requests(self, turn: int, rows: list[dict[str, Any]], *given: Any) -> ResolvedRequests:
+        """Return the requests of one transaction; see :class:`~discreet.service.database.BatchRule`."""
+        return ResolvedRequests(self, turn, rows, *given)
+
+
+class ResolvedRequests(Requests):
+    """Requests of one transaction, where each reservation that is resolved joins the open batch."""
+
+    def __init__(self, rule: ResolvedBatches, turn: int, rows: list[dict[str, Any]], *given: Any) -> None:
+        super().__init__(*given)
+        self._rule, self._turn = rule, turn
+        self._rows = {(int(row["batch"]), int(row["plan"])): row for row in rows}
+        self._stored = set(self._rows)
+        self._resolved = rule.times[turn] + sum(row["came"] + row["absent"] for row in rows)
+        self._open = sum(one["placed"] - one["came"] - one["absent"] for one in self._plans.values())
+
+    @property
+    def whole(self) -> bool:
+        """True if the batch before the next release is complete."""
+        return self._resolved >= self._rule.times[self._turn] + self._rule.size(self._turn)
+
+    def vacancies(self) -> int:
+        """Return the number of places that are free now."""
+        most, left = self._rule.most_open(self._resolved), self._rule.users - self._resolved
+        return max(0, min(most, left) - self._open)
+
+    def _vacancy(self) -> dict[str, Any] | None:
+        """Return the plan of the next place.
+
+        The plans of a release share the reservations in proportion to their numbers of users: the n-th
+        reservation goes to the plan that is furthest below its share (the lowest number at ties).
+        """
+        if not self.vacancies():
+            return None
+        newest = [plan for plan in self._plans.values() if plan["turn"] == self._turn]
+        users = sum(plan["users"] for plan in newest)
+        n = 1 + sum(plan["placed"] for plan in newest)
+        found = max(newest, key=lambda plan: (n * plan["users"] - users * plan["placed"], -plan["number"]))
+        self._open += 1
+        return found
+
+    def _resolve(self, plan: dict[str, Any], outcome: Literal["came", "absent"]) -> int:
+        super()._resolve(plan, outcome)
+        batch = self._rule.batch_of(self._resolved)
+        new = {"batch": batch, "plan": int(plan["number"]), "came": 0, "absent": 0}
+        self._rows.setdefault((batch, new["plan"]), new)[outcome] += 1
+        self._resolved, self._open = self._resolved + 1, self._open - 1
+        return batch
+
+    def write(self, connection: Connection) -> None:
+        """Write the changed rows."""
+        super().write(connection)
+        for key, row in self._rows.items():
+            if key not in self._stored:
+                connection.execute(resolved_table.insert().values(row))
+            else:
+                own = resolved_table.c.batch == row["batch"], resolved_table.c.plan == row["plan"]
+                changed = {name: row[name] for name in ("came", "absent")}
+                connection.execute(resolved_table.update().where(*own).values(changed))
