@@ -65,7 +65,7 @@ batch is therefore measured with the whole budget.
 
 **Increasing clipping thresholds, and a change of the reward family.** For a query with a threshold, a release
 contains transitions and one reward family. The family is either clipped rewards (counted up to a total of C
-and summed over steps) or centred rewards per step. Let L be the loss above (Gaussian: its square), s the
+and summed over steps) or centred rewards per step. Let L be the loss above, s the
 share of rewards, and C_i the threshold of the newest batch at release i:
 
     Laplace:   transitions 2 H / ((1 - s) L),       cut rewards 2 C_i / (s L),        centred H / (s L);
