@@ -28,6 +28,8 @@ from discreet.reports.evaluation_report import JUDGED
 from .learn.test_decision_points import SCHEMA, world
 
 CENTRAL = dr.Central(epsilon=2.0, delta=1e-6)
+
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 RULE = "state,action\nsevere,drug B\n"
 
 

@@ -48,6 +48,8 @@ Norm = Literal["l1", "l2"]
 
 __all__ = ["FamilyQuery", "Norm", "SumQuery"]
 
+_KEPT = 64  # sensitivities of one query
+
 
 class SumQuery(ABC):
     """Sums over users of the families in ``parts``.
@@ -127,13 +129,13 @@ class SumQuery(ABC):
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """First index of each family in the flat vector, and the length of the vector: (families + 1,)."""
-        sizes = [math.prod(shape) for shape in self.row_families.values()]
-        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        sizes = map(math.prod, self.row_families.values())
+        return np.array(list(itertools.accumulate(sizes, initial=0)), np.int64)
 
     @property
     def cells(self) -> int:
         """Length of the flat vector, which is the number of cells in a release."""
-        return int(self.offsets[-1])
+        return sum(map(math.prod, self.row_families.values()))
 
     def to_cells(self, sums: Mapping[str, Floats]) -> Floats:
         """Convert tables by (state, action) to the flat vector of cells.
@@ -245,12 +247,21 @@ class SumQuery(ABC):
                 f"weight[{sorted(unknown)[0]!r}]: must be one of {', '.join(map(repr, self.row_families))}"
             )
         linear = norm == "l1"
-        costs = {
-            name: _cost(checks.real(f"weight[{name!r}]", weight.get(name, 0.0), 0.0), linear)
-            for name in self.row_families
-        }
-        change = self.price(costs, squares=not linear)
-        return self.episodes * (change if linear else math.sqrt(change))
+        weights = tuple(
+            checks.real(f"weight[{name!r}]", weight.get(name, 0.0), 0.0) for name in self.row_families
+        )
+        if (norm, weights) not in self._sensitivities:
+            costs = {name: _cost(w, linear) for name, w in zip(self.row_families, weights, strict=True)}
+            change = self.price(costs, squares=not linear)
+            if len(self._sensitivities) >= _KEPT:
+                self._sensitivities.clear()
+            self._sensitivities[norm, weights] = self.episodes * (change if linear else math.sqrt(change))
+        return self._sensitivities[norm, weights]
+
+    @cached_property
+    def _sensitivities(self) -> dict[tuple[Norm, tuple[float, ...]], float]:
+        """The last sensitivities: privatizers ask for the same ones several times."""
+        return {}
 
 
 @dataclass(frozen=True, eq=False)

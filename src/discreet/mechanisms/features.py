@@ -10,7 +10,7 @@ which the features come.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ _LEAST, _MOST = 1e-50, 1e50
 _SPAN = 1e-9  # Largest residual of 1 = phi^T v that counts as rounding.
 _ENUMERATED = 12  # Largest number of successors with which all 2^11 sign vectors are tried.
 _CHUNK = 2**22  # Largest number of array entries in memory while these sign vectors are tried.
+_KEPT_BYTES = 2**20  # Largest table whose proved bounds are kept.
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -230,7 +231,9 @@ class MixtureFeatures:
         if len(shape) != 4 or 0 in shape or shape[0] != shape[2]:
             raise ValueError(f"table has shape {shape}: must be (S, A, S, d), none of them 0")
         own = checks.floats("table", table, shape)
-        proved, exact = _suprema(own.reshape(-1, *shape[2:]))
+        flat = (shape[0] * shape[1], *shape[2:])
+        small = own.nbytes <= _KEPT_BYTES
+        proved, exact = _proved(own.tobytes(), flat) if small else _suprema(own.reshape(flat))
         declared = {"bound": bound, "signed_bound": signed_bound, "l1": l1, "signed_l1": signed_l1}
         for (name, value), measured in zip(declared.items(), proved, strict=True):
             if value is None:
@@ -342,6 +345,17 @@ def _restore(features: Features | MixtureFeatures, state: dict[str, Any]) -> Non
     for value in state.values():
         if isinstance(value, np.ndarray):
             value.flags.writeable = False
+
+
+@lru_cache(maxsize=4)
+def _proved(table: bytes, shape: tuple[int, int, int]) -> tuple[Floats, bool]:
+    """Return :func:`_suprema` of the (P, S, d) features with these bytes.
+
+    Every copy of a query proves its bounds again, of the same table.
+    """
+    found, exact = _suprema(np.frombuffer(table).reshape(shape).copy())
+    found.flags.writeable = False
+    return found, exact
 
 
 def _suprema(pairs: Floats) -> tuple[Floats, bool]:
