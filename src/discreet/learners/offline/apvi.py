@@ -4,9 +4,9 @@ Sources: Yin and Wang 2021 (APVI, no privacy) and Qiao and Wang 2023, "Offline R
 algorithm 1 (DP-APVI). All computations here are post-processing of one release. Only the options ``visits``
 and ``reward_share`` affect the noise. They are part of the query, which is fixed before the data are read.
 
-Notation: n^ is the released number of visits to (h, s, a), and n^(s') is the released number of its
-transitions to s'. sigma_v and sigma_t are the standard deviations of their noise. b_h = H - h + 1 is the
-upper limit of values at step h.
+Notation: n^ is the released number of visits to (h, s, a). n^(s') is the released number of its transitions
+to s'. Their noise has standard deviations sigma_v and sigma_t. The upper limit of values at step h is b_h = H
+- h + 1.
 
 1. Visits and transitions are combined by least squares (``combine``), then truncated at 0.
 2. For each (h, s, a), the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
