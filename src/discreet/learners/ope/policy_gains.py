@@ -117,8 +117,8 @@ class PolicyGains:
 class PolicySteps(NamedTuple):
     """A policy over the rows of ``spec.layout``.
 
-    scores : scores that a planner per step maximised when it chose the policy from the whole release. None
-    for all other policies.
+    scores : scores that a planner per step maximised when it chose the policy from the whole release. For
+    all other policies, it is None.
     """
 
     weights: Floats  # (H, R), 0 in states in which the policy acts as before
