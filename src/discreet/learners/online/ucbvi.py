@@ -1,6 +1,7 @@
 r"""Optimistic value iteration: UCB-VI without privacy, Private-UCB-VI, and DP-UCBVI.
 
-At each release the learner computes for h = H, ..., 1
+At each release the learner computes for h = H, ..., 1:
+
     Q_h = clip(r~ + P~ V_{h+1} + b_h, 0, cap_h),   Q_h = min(Q_h, Q_prev) if monotone,   V_h = max_a Q_h.
 
 Here r~ and P~ are the rewards and transition probabilities estimated from the release, b_h is the exploration
