@@ -1,4 +1,4 @@
-"""Random MDPs: transition rows are Dirichlet, and only a few pairs (s, a) have a reward."""
+"""Random MDPs with Dirichlet transition rows, in which only a few pairs (s, a) have a reward."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def random_mdp(
     ----------
     states, actions, horizon : S, A, H, each at least 1.
     seed : int
-        Seed of NumPy's generator Philox, at least 0. Equal options and seeds give equal MDPs.
+        Seed of NumPy's generator Philox, at least 0. The same options and seed give the same MDP.
     concentration : float
         Parameter of the symmetric Dirichlet distribution of transition rows, above 0.
     successors : int, optional
@@ -45,9 +45,9 @@ def random_mdp(
         each step, but the same pairs have a reward.
     varies : "both", "rows" or "rewards"
         Part of a non-stationary MDP that is drawn again at each step. The other part is the same at all
-        steps. Must be "both" if ``stationary``.
+        steps. It must be "both" if ``stationary`` is True.
     terminal : int
-        Number of terminal states, 0..S - 1. They are the last states, absorbing and without reward.
+        Number of terminal states, 0..S - 1. They are the last states; they are absorbing and have no reward.
     rewards : "bernoulli" or "deterministic"
         Distribution of the rewards.
 
@@ -105,7 +105,7 @@ def _tables(
 def _subsets(draw: np.random.Generator, shape: tuple[int, ...], n: int, k: int) -> NDArray[np.int64]:
     """Draw an array of independent uniform k-subsets of range(n), of shape ``shape + (k,)``.
 
-    If k = n, every subset is range(n) in order, and no random numbers are drawn.
+    If k = n, every subset is range(n) in order, and no random number is drawn.
     """
     if k == n:
         return np.broadcast_to(np.arange(n), (*shape, n))
