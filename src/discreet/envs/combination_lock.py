@@ -22,7 +22,7 @@ def combination_lock(
 ) -> TabularMDP:
     """Return a seeded stationary random MDP for deep exploration, with start state 0.
 
-    States 0 .. depth - 1 are the lock states. In each of them, one randomly drawn action is right. The right
+    States 0 to depth - 1 are the lock states. In each of them, one randomly drawn action is right. The right
     action leads to the next lock state with a probability p drawn uniformly from [0.5, 0.9]. Otherwise the
     state does not change. Every wrong action leads to one fixed state, drawn uniformly from the traps, this
     lock state and all earlier lock states. In the last lock state, the right action has a mean reward drawn

@@ -127,11 +127,10 @@ class SharedMeans:
 
 @dataclass(frozen=True, eq=False)
 class ActionMeans:
-    """Mean rewards of contexts x (n, q) with coefficients theta (A, q + 1); the last coefficient is the
-    intercept.
+    """Mean rewards of contexts x (n, q) with coefficients theta (A, q + 1).
 
-    With m = theta (x, 1), the ``link`` "linear" gives 1/2 + m, clipped to [0.02, 0.98]. The link "logit"
-    gives the logistic function of 6 m.
+    The last coefficient is the intercept. With m = theta (x, 1), the ``link`` "linear" gives 1/2 + m, clipped
+    to [0.02, 0.98]. The link "logit" gives the logistic function of 6 m.
     """
 
     theta: Floats

@@ -138,7 +138,7 @@ def hypercube_mdp(
 
     At each step, the best action is one unknown corner of the cube.
 
-    States 0 .. H - 1 are a chain. State H is the end of the chain and has no reward. State H + 1 has reward 1
+    States 0 to H - 1 are a chain. State H is the end of the chain and has no reward. State H + 1 has reward 1
     at every step. States H and H + 1 are absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order
     of ``itertools.product``. From chain state j, action a at step h leads to H + 1 with probability delta +
     <mu_h, a>, and otherwise to j + 1. Here delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and ||mu_h||_1 = D =

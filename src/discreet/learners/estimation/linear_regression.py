@@ -2,14 +2,13 @@
 
 All functions read only released numbers, so they cost no privacy budget.
 
-Tail bounds. With probability 1 - p, ||GOE(s)||_op <= s (2 sqrt(d) + 2 sqrt(log(2/p))). The proof has two
+**Tail bounds.** With probability 1 - p, ||GOE(s)||_op <= s (2 sqrt(d) + 2 sqrt(log(2/p))). The proof has two
 parts. First, E lambda_max <= 2 s sqrt(d) (Sudakov and Fernique). Second, lambda_max is sqrt(2) s-Lipschitz in
-coordinates in which the noise is standard normal. A normal vector satisfies ||N(0, s^2 I)|| <= s (sqrt(d) +
-sqrt(2 log(1/p))), also with probability 1 - p. For the sum of n independent noise terms of either kind, the
-bound
-is multiplied by sqrt(n).
+coordinates in which the noise is standard normal. A normal vector satisfies ||N(0, s^2 I)|| <= s
+(sqrt(d) + sqrt(2 log(1/p))), also with probability 1 - p. For the sum of n independent noise terms of either
+kind, the bound is multiplied by sqrt(n).
 
-Confidence width. Let y_i = <X_i, w> + eta_i, where eta has range c, and let R = c/2. Let B be the sum of
+**Confidence width.** Let y_i = <X_i, w> + eta_i, where eta has range c, and let R = c/2. Let B be the sum of
 ridge and noise. B is added to the Gram matrix, and all its eigenvalues are in [low, high]. The sum of
 responses sum X_i y_i has noise g with ||g|| <= C_g. Suppose that ||w|| <= C_w. Then, with probability 1 - p,
 

@@ -5,8 +5,8 @@ algorithm 1 (DP-APVI). All computations here are post-processing of one release.
 and ``reward_share`` affect the noise. They are part of the query, which is fixed before the data are read.
 
 Notation: n^ is the released number of visits to (h, s, a). n^(s') is the released number of its transitions
-to s'. Their noise has standard deviations sigma_v and sigma_t. The upper limit of values at step h is b_h = H
-- h + 1.
+to s'. Their noise has standard deviations sigma_v and sigma_t. The upper limit of values at step h is
+b_h = H - h + 1.
 
 1. Visits and transitions are combined by least squares (``combine``), then truncated at 0.
 2. For each (h, s, a), the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
@@ -41,21 +41,21 @@ one cell of each table decreases by 1, and another cell increases by 1. Therefor
 H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H. The noise in the paper is correct for these
 values, although its text states 2 H instead of sqrt(2 H).
 
-Correction to the paper. Its noise penalty is 0 if E = 0, so without noise its algorithm does not equal APVI.
-Here the penalty has the additional term c3 H iota / n~, c3 = 7/3, of the empirical Bernstein inequality. With
-this term, both algorithms are equal without noise.
+**Correction to the paper.** Its noise penalty is 0 if E = 0, so without noise its algorithm does not equal
+APVI. Here the penalty has the additional term c3 H iota / n~, c3 = 7/3, of the empirical Bernstein
+inequality. With this term, both algorithms are equal without noise.
 
-Derived visits. If visits are not released (``visits="derived"``), each visit count is the sum of S transition
-counts, and the noise variance of a transition count is halved. Then sigma_v^2 is S H / rho instead of 2 H /
-rho.
+**Derived visits.** If visits are not released (``visits="derived"``), each visit count is the sum of S
+transition counts, and the noise variance of a transition count is halved. Then sigma_v^2 is S H / rho instead
+of 2 H / rho.
 
-Memory. A release is read once, from the last step to the first. Only the tables of one step (R S cells) are
-in memory, in about three copies.
+**Memory.** A release is read once, from the last step to the first. Only the tables of one step (R S cells)
+are in memory, in about three copies.
 
-Pessimism. With ``preset="theory"``, V_1 is at most the value of the policy. This fails with probability at
-most p because of noise, and at most p because of sampling. The constants of ``preset="default"`` were chosen
-by experiments and are not proven. Neither preset affects privacy. The paper's noise penalty grows with S, but
-the error of projected counts does not. The default c2 is therefore much smaller than in theory.
+**Pessimism.** With ``preset="theory"``, V_1 is at most the value of the policy. This fails with probability
+at most p because of noise, and at most p because of sampling. The constants of ``preset="default"`` were
+chosen by experiments and are not proven. Neither preset affects privacy. The paper's noise penalty grows with
+S, but the error of projected counts does not. The default c2 is therefore much smaller than in theory.
 """
 
 from __future__ import annotations

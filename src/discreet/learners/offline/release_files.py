@@ -23,9 +23,9 @@ file, by which a forgery can be detected.
 
 A file is written one step at a time under a temporary name. It is renamed when it is complete and on disk.
 
-Encoding. Discrete noise has few distinct values, so ``value`` is dictionary encoded and compressed with zstd.
-The size is then close to the entropy of the noise, about 0.8 bytes per cell at a standard deviation of 20.
-Continuous noise has too many values for a dictionary and needs 7.7 bytes per cell. The index columns need
+**Encoding.** Discrete noise has few distinct values, so ``value`` is dictionary encoded and compressed with
+zstd. The size is then close to the entropy of the noise, about 0.8 bytes per cell at a standard deviation of
+20. Continuous noise has too many values for a dictionary and needs 7.7 bytes per cell. The index columns need
 0.03 bytes per cell.
 """
 

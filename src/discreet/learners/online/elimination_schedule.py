@@ -7,16 +7,16 @@ the last stage follow the best remaining policy. If a batch contains the same po
 form one plan. This is possible because the sums of a batch do not depend on the order of its users.
 
 **Widths from data** (:func:`value_widths`). Let P~ and r~ be the released model (projected counts, post
-"lp"), with denominators D and slacks Lambda (:mod:`discreet.learners.estimation.tabular_model`). Let G_h = H
-- h - 1 with h from 0, and
+"lp"), with denominators D and slacks Lambda (:mod:`discreet.learners.estimation.tabular_model`). Let
+G_h = H - h - 1 with h from 0, and
 
     w_h = min{H - h, beta_r + (G_h / 2) beta_p},  beta_r = L_r / sqrt(D) + Lambda_r / D,
                                                    beta_p = L_p / sqrt(D) + Lambda_p / D.
 
 Then |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~), simultaneously for all policies pi. By the simulation lemma,
 V^pi(r, P) - V^pi(r~, P~) = E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)]. With V in [0, G_h], the
-second term is at most G_h ||P - P~||_1 / 2, because P~ is a distribution. The sum of both terms is at most 1
-+ G_h = H - h. For a pair without observations, P~ is uniform, which is the limit of the projection as the
+second term is at most G_h ||P - P~||_1 / 2, because P~ is a distribution. The sum of both terms is at most
+1 + G_h = H - h. For a pair without observations, P~ is uniform, which is the limit of the projection as the
 noise tends to 0.
 
 ``width_scale`` multiplies the terms inside the minimum. Values below 1 are a heuristic. If it is possible

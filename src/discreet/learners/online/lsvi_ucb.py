@@ -29,7 +29,7 @@ requery form centred at 1/2 + mean V. Centring affects optimism: for pairs witho
 Targets that are not centred therefore need a larger bonus.
 
 **Stationary problems.** With ``stationary=True``, the released sums of phi phi^T, phi (r - 1/2) and phi
-(e_{s'} - 1/S)^T are added over the steps h = 0 .. H - 2. All three sums must be over the same steps: the
+(e_{s'} - 1/S)^T are added over the steps 0 to H - 2. All three sums must be over the same steps: the
 estimates are then a regression on the transitions of these steps. The last step has no next state in the
 sums, so it is left out. If H = 1, nothing is shared. The noise matrices of the steps are independent, so the
 edge of their sum is sqrt(sum edge_h^2). The signal is H - 1 times as large as that of a step. This is
@@ -149,7 +149,7 @@ class LSVIUCB(LinearLearner):
         requery, m is doubled. Under local privacy, m is squared. Without privacy, or if K is not known, the
         default is 1.
     stationary : bool
-        True: all steps share one regression, from the sums over the steps 0 .. H - 2. The query and its noise
+        True: all steps share one regression, from the sums over the steps 0 to H - 2. The query and its noise
         are the same as for False. This is allowed only if the problem is declared stationary, and only with
         the model form. The model form is then the default for any number of states. The default is False.
 

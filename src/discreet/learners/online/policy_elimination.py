@@ -25,7 +25,7 @@ With ``elimination="data"`` and ``width_scale`` >= 1, an optimal policy stays in
 at least 1 - ``failure`` - ``noise_failure``. The reason is that the widths bound the error of every policy's
 value in both directions. ``failure`` is divided equally among the B stages, and ``noise_failure`` equally
 among the B (H + 1) batches. The noise distributions of the batches already take this into account. Each set
-phi_b contains the next one. By the paper, regret is O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
+phi_b contains the next one. According to the paper, regret is O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
 
 **Separate batches.** Each user is in one batch, and a batch answers one query with the full budget. The query
 of a crude batch counts one step (:class:`~discreet.core.count_query.CountQuery`, ``step``), so its

@@ -34,8 +34,8 @@ is usually not at the step after a first visit to s. The values of next states a
 | s) y_s(t) before they are multiplied by noisy counts. To first order, the noise of visits then does not bias
 (1) and (2).
 
-Covariance. Let dG, dN and dM be the errors of returns, visits and transitions. To first order, (1) and (2)
-are linear in one number a_r for each row r, and two numbers b_s and l_s for each state s:
+**Covariance.** Let dG, dN and dM be the errors of returns, visits and transitions. To first order, (1) and
+(2) are linear in one number a_r for each row r, and two numbers b_s and l_s for each state s:
 
     a_r = g_r (dG_r - (q_r - ybar_r) dN_r - sum_t y_s(t) dM_r(t)),   b_s the same for the sums over the rows
     of s, l_t = g_t (dG_t - v_t dN_t).
@@ -64,9 +64,9 @@ below 5e-4, or if the sum of squares has p below 1e-5 by Satterthwaite's approxi
 trajectories (Shi et al. 2020, arXiv 2002.01751); this test needs only the released sums. It is
 post-processing and costs no privacy budget.
 
-Censored ends. An episode with unknown outcome (``ReturnBounds.censored``) has the middle of the range as its
-return in the release, and in both estimates. The test then checks censored ends in the same way as all other
-ends. The test cannot be repeated with other outcomes for these episodes, because the release does not
+**Censored ends.** An episode with unknown outcome (``ReturnBounds.censored``) has the middle of the range as
+its return in the release, and in both estimates. The test then checks censored ends in the same way as all
+other ends. The test cannot be repeated with other outcomes for these episodes, because the release does not
 separate returns by the kind of end.
 
 The test cannot detect three kinds of cause. The first is a cause that is drawn again at every step: the data

@@ -15,34 +15,35 @@ declared rules for returns (``ProblemSpec.returns``) are used: after an episode 
 is known exactly. b_h is the largest possible remaining return, and values are at least the smallest possible
 return. In (1), counts are not truncated or projected, and values are not clipped. Therefore (1) is unbiased.
 
-* The centre c. Because V - c sums to 0, the noise of M (V - c) is not correlated with the noise of N^. This
-  centre also minimises ||V - c||. The noise of M (V - c) has standard deviation sigma_t ||V - c||_2.
-* The reciprocal. Let X ~ N(N, sigma^2) with N > 0, and m(x) = (1 - Phi(x)) / phi(x) the Mills ratio. Then
+* **The centre c.** Because V - c sums to 0, the noise of M (V - c) is not correlated with the noise of N^.
+  This centre also minimises ||V - c||. The noise of M (V - c) has standard deviation sigma_t ||V - c||_2.
+* **The reciprocal.** Let X ~ N(N, sigma^2) with N > 0, and m(x) = (1 - Phi(x)) / phi(x) the Mills ratio. Then
   E[m(X / sigma) / sigma] = 1 / N (Voinov and Nikulin 1993, Unbiased Estimators and Their Applications 1).
-  Therefore g is the unbiased estimate m(N^ / sigma) / sigma, or 1 / N^ without noise. The simple reciprocal
-  1 / N^ is too large by the relative error sigma^2 / N^2.
-* Independence. V_{h+1} is a function of the released counts of steps > h. If a planner by backward induction
-  chose the actions at later steps, they are functions of these counts too. The noise of step h is independent
-  of these counts. Therefore the conditional variance of (1) that is due to noise is g^2 (sigma_t^2
-  ||V - c||^2 + sigma_r^2 + (g Y)^2 sigma_n^2). The last term is from the delta method. Given the visited
-  states, the next states are independent of the later part of the episodes, with variance Var(r + V) / N.
-* Variance of the value. It is the sum over h, s of d_h(s)^2 times the variance at (h, s). Here d is the
+  Therefore g is the unbiased estimate m(N^ / sigma) / sigma, or 1 / N^ without noise. The simple reciprocal 1
+  / N^ is too large by the relative error sigma^2 / N^2.
+* **Independence.** V_{h+1} is a function of the released counts of steps > h. If a planner by backward
+  induction chose the actions at later steps, they are functions of these counts too. The noise of step h is
+  independent of these counts. Therefore the conditional variance of (1) that is due to noise is g^2
+  (sigma_t^2 ||V - c||^2 + sigma_r^2 + (g Y)^2 sigma_n^2). The last term is from the delta method. Given the
+  visited states, the next states are independent of the later part of the episodes, with variance Var(r + V)
+  / N.
+* **Variance of the value.** It is the sum over h, s of d_h(s)^2 times the variance at (h, s). Here d is the
   estimated occupancy of the policy, projected onto a simplex. The variance of the initial distribution, which
   is estimated from the visits of step 0, is added. The errors of the initial distribution and of step 0 can
   be correlated, so their standard deviations are summed.
 
-Support. A pair is used if N^ > 4 sigma_n, N^ >= 1 and the standard deviation of q is at most b_h / 4. The
+**Support.** A pair is used if N^ > 4 sigma_n, N^ >= 1 and the standard deviation of q is at most b_h / 4. The
 value of any other pair can be anywhere in [0, b_h], or in [r, min(r + b_{h+1}, b_h)] for known r. (1) is
 computed three times. Pairs that are not used have the low end of this range first, then a value in the
 middle, then the high end.
 
-Bias at the threshold. Among used pairs close to the threshold, pairs with positive noise in N^ are
+**Bias at the threshold.** Among used pairs close to the threshold, pairs with positive noise in N^ are
 over-represented, so g Y is biased towards 0. The low and high ends of these pairs are therefore moved apart
 by 0.9 exp(4 - N^ / sigma_n) |g Y|. On average this exceeds the bias for every true N >= 3 sigma_n
 (tests/learners/ope/test_count_estimates.py). If N is smaller, fewer than one pair in six passes the
 threshold.
 
-Selection. In each state, the learned policy takes the action that was best in the same release, so (1)
+**Selection.** In each state, the learned policy takes the action that was best in the same release, so (1)
 overestimates its value. Let s_a be the standard deviation of q_h(s, a), including the errors of all later
 steps (the sum over s' of P^2 times the variance at s'). There are two bounds on the mean of this selection
 bias at (h, s):
@@ -72,10 +73,10 @@ Selection errors of different states have the same sign. Therefore the errors ar
 Both bounds require that the planner uses backward induction over counts per step. In s_a, rewards and next
 states are assumed to be uncorrelated. In the sampling variances of values, the worst correlation is assumed.
 
-Behaviour policy. Its value v is estimated directly as the sum of mean rewards. This estimate is linear in the
-release, so its noise variance is exact. Its sampling variance is the smaller of v (b - v) (Bhatia and Davis
-2000) and the variance in the model. At each (h, s) at which a candidate policy follows the behaviour policy,
-(1) uses the sums of Y and N^ over actions.
+**Behaviour policy.** Its value v is estimated directly as the sum of mean rewards. This estimate is linear in
+the release, so its noise variance is exact. Its sampling variance is the smaller of v (b - v) (Bhatia and
+Davis 2000) and the variance in the model. At each (h, s) at which a candidate policy follows the behaviour
+policy, (1) uses the sums of Y and N^ over actions.
 
 The coverage of the intervals is measured, not proven (docs/report.md;
 tests/statistics/test_value_intervals.py). The intervals use normal quantiles (with nine tenths of the failure

@@ -10,11 +10,11 @@ b. Then
 (the performance difference lemma). Here d_pi,h(s) is the probability that pi is in s at step h. States
 outside D do not enter the sum. Both policies take the same actions there, so errors cancel.
 
-Gain at first visits. A(s) is the mean of A_h(s) over first visits. The estimates are Q_b(s, a) = 1/2 + G g(N)
-and V_b(s) = 1/2 + sum_a G / sum_a N. They are linear in the centred sums of returns G. Here g(N) is the
+**Gain at first visits.** A(s) is the mean of A_h(s) over first visits. The estimates are Q_b(s, a) = 1/2 + G
+g(N) and V_b(s) = 1/2 + sum_a G / sum_a N. They are linear in the centred sums of returns G. Here g(N) is the
 unbiased estimate of 1 / N for the number of visits N
-(:func:`~discreet.learners.ope.count_estimates.reciprocal`). Let x(s) = N(s) / n be the mean number of
-first visits to s per episode. Then the gain of deviating only at first visits is, to first order,
+(:func:`~discreet.learners.ope.count_estimates.reciprocal`). Let x(s) = N(s) / n be the mean number of first
+visits to s per episode. Then the gain of deviating only at first visits is, to first order,
 
     g_1 = sum_{s in D} x(s) A(s).                                                                      (2)
 
@@ -23,10 +23,10 @@ the noise of the visits. Here v = (1 - V) V >= Var(G_h) (Bhatia and Davis 2000).
 states are uncorrelated. For sampling errors the reason is that the centred decision indicators of one user at
 different states are martingale differences.
 
-Selection and evaluation. If the same estimates were used to select D and to evaluate it, the evaluation would
-be biased. Therefore the release is split into a choosing half and a judging half, by adding and subtracting
-new errors. Let (x, y) be the errors of visits and returns in the release, and let (u, w) be a new draw from
-the same distribution. Then
+**Selection and evaluation.** If the same estimates were used to select D and to evaluate it, the evaluation
+would be biased. Therefore the release is split into a choosing half and a judging half, by adding and
+subtracting new errors. Let (x, y) be the errors of visits and returns in the release, and let (u, w) be a new
+draw from the same distribution. Then
 
     N_choose = N + u,  G_choose = G + w,     N_judge = N - u,  G_judge = G - w.                        (3)
 
@@ -43,18 +43,18 @@ therefore uses the mean of V (1 - V) and Q (1 - Q) in the choosing half, where t
 derived from the hash of the released table, so that planning again from the same release gives the same
 halves.
 
-The path. The gains A_choose are shrunk towards 0 by empirical Bayes, with a normal prior. The variance of the
-prior is estimated by moments, and its standard deviation is at least 0.02 of the range of returns. In each
-state, the offered action is the one with the largest shrunk gain. States are sorted by gain per unit of
+**The path.** The gains A_choose are shrunk towards 0 by empirical Bayes, with a normal prior. The variance of
+the prior is estimated by moments, and its standard deviation is at least 0.02 of the range of returns. In
+each state, the offered action is the one with the largest shrunk gain. States are sorted by gain per unit of
 variance of the evaluation, in decreasing order. Point k of the path is the policy that changes the first k
 states of this order. The default k maximises the gain minus 1.3 standard deviations. All k are evaluated
 together. The default k uses the share 0.8 of the failure probability. All other k share the remaining 0.2, by
 a band that holds for every k simultaneously (quantiles of max_k |S_k| / sd_k by simulation). The intervals
 therefore hold for all points of the path together, and any point can be selected later.
 
-Visits under pi, and the remaining steps. Because episodes end at step H, the gain A_h(s) of a decision in (1)
-depends on the step h. Let f_h(s) be the probability that the first visit to s is at step h, with x = sum_h
-f_h. Then
+**Visits under pi, and the remaining steps.** Because episodes end at step H, the gain A_h(s) of a decision in
+(1) depends on the step h. Let f_h(s) be the probability that the first visit to s is at step h, with x =
+sum_h f_h. Then
 
     E g_1 = sum_{s in D} sum_h f_h(s) A_h(s)                                                           (4)
 
@@ -65,17 +65,17 @@ states. If visits come late, the remaining gain is small. The mean of A_h(s) ove
 shrunk gain. Only the differences between steps, (P_a - P_b) V_h+1, come from the model. Therefore r is
 consistent: with infinitely many users and no noise, the product r g_1 equals (1).
 
-Uncertain transitions. If few users took action a, P_a is uncertain. Let Delta = P_a - P_b have a normal prior
-with mean 0 and covariance tau^2 (diag P_b - P_b P_b'), which is proportional to that of one user's next
+**Uncertain transitions.** If few users took action a, P_a is uncertain. Let Delta = P_a - P_b have a normal
+prior with mean 0 and covariance tau^2 (diag P_b - P_b P_b'), which is proportional to that of one user's next
 state. Let W be the mean of V_h+1 over first visits, so that tau^2 Var_b(W) is the prior variance of gains.
 The posterior mean of Delta W is the estimate of Delta W times tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2).
 The remaining part of the shrunk gain varies over steps in proportion to Cov_b(V_h+1, W) / Var_b(W). This is
 the slope in a regression of a change of V_h+1 on a change of W. Rewards that no rule determines are assumed
 constant over steps. They are fitted so that the model reproduces the measured returns of first visits.
 
-Error of r. It is measured by fitting the model again to releases that are drawn from the model. The shrunk
-gains determine the weights of the states in r. Their errors are independent of the errors of the judging
-half, and their variance is added. This procedure does not show effects that are hidden by noise. The
+**Error of r.** It is measured by fitting the model again to releases that are drawn from the model. The
+shrunk gains determine the weights of the states in r. Their errors are independent of the errors of the
+judging half, and their variance is added. This procedure does not show effects that are hidden by noise. The
 projection removes next states whose counts are below the noise, including death and discharge. In the model,
 users therefore return to states more often than in reality, and r is too far from 1. Let the reliability t of
 the model's transitions be the factor tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2) above, averaged over gains.
@@ -253,7 +253,7 @@ class Path:
     def point(self, caution: float) -> int:
         """Return the number of changed states that maximises the expected gain minus ``caution`` deviations.
 
-        The result is in 0 .. K.
+        The result is between 0 and K.
         """
         if not self.order.size or self.proposed is not None:
             return int(self.order.size)
@@ -507,10 +507,10 @@ class Path:
 
     # --------------------------------------------------------------- policies not chosen from these returns
     def plain(self, weights: Floats) -> tuple[Gain | None, float]:
-        """Return the gain at first visits of a policy that was not chosen from these returns, and a share.
+        """Return the gain at first visits of a policy, and the share of its decisions that lack support.
 
-        The second result is the share of the policy's decisions that take an action with too few users. If it
-        is above 0.05, the gain is None.
+        The policy must not be chosen from these returns. A decision lacks support if it takes an action with
+        too few users. If the share is above 0.05, the gain is None.
 
         weights : (R,) action probabilities of the policy.
         """

@@ -1,19 +1,19 @@
 r"""Query on users' first visits to each state, for a stationary environment.
 
-Query. Each episode is converted to H + 1 records. The first record leads from an artificial *start state* to
-the first state of the episode. The start state has one action and is the same for all episodes, so there are
-S + 1 states in all. The records (s_h, a_h, s_{h+1}) of the episode follow. The reward of a record is the
+**Query.** Each episode is converted to H + 1 records. The first record leads from an artificial *start state*
+to the first state of the episode. The start state has one action and is the same for all episodes, so there
+are S + 1 states in all. The records (s_h, a_h, s_{h+1}) of the episode follow. The reward of a record is the
 return G_h of the remaining episode, including this step, scaled to [0, 1] by the public bounds of a return.
 For each state, only the record of its first visit in an episode is counted. One table covers all steps
 (``CountQuery(stationary=True, first=True)``):
 
 * visits N(s, a), transitions M(s, a, s') and centred returns G(s, a) = sum of (G_h - 1/2).
 
-Groups. If users belong to one of G public groups, the group is the action in the start state. Its record is
-(start, group, first state), and the start state has G rows. All other records stay the same.
+**Groups.** If users belong to one of G public groups, the group is the action in the start state. Its record
+is (start, group, first state), and the start state has G rows. All other records stay the same.
 
-Sensitivity. The conversion changes each user's records separately. Therefore the sensitivities are those of
-the query (:mod:`discreet.core.count_query`), with m = min(S + 1, H + 1) counted records per user, in
+**Sensitivity.** The conversion changes each user's records separately. Therefore the sensitivities are those
+of the query (:mod:`discreet.core.count_query`), with m = min(S + 1, H + 1) counted records per user, in
 different pairs. Neighbours replace one user's whole record, including the group. The same bound covers the
 group, because a group is an action and the bound holds for all trajectories of the layout. Derivation: let
 w_v, w_t and w_r be the weights of visits, transitions and returns, and
@@ -23,8 +23,8 @@ w_v, w_t and w_r be the weights of visits, transitions and returns, and
 Suppose that the replaced episode visits u states, the new episode visits v states, and c of these states are
 common to both. All three numbers include the start state; u, v <= m. In a common state, each episode has one
 record, in the same pair or in different pairs, and the change of the sums is at most W. In a state that only
-one episode visits, the sums change by one record. This change is w_v + w_t + w_r / 2 in l1, or w_v^2 + w_t^2
-+ w_r^2 / 4 in squared l2. Both are at most W / 2. Therefore
+one episode visits, the sums change by one record. This change is w_v + w_t + w_r / 2 in l1, or
+w_v^2 + w_t^2 + w_r^2 / 4 in squared l2. Both are at most W / 2. Therefore
 
     l1 <= (c + (u + v - 2 c) / 2) W_1 <= m W_1,   l2^2 <= m W_2.
 
@@ -32,21 +32,21 @@ With k episodes per user, the triangle inequality gives k times l1 and l2. Both 
 in any group. With two or more groups, both bounds can be attained if the maximum in W is the term for
 different pairs. Without groups, the start records are in the same pair, and the bounds are not attained.
 
-Reason for releasing returns. The return of an action can also be computed from M and the values of the S next
-states. This result contains the noise of S cells: sigma ||V||_2, about sqrt(S) / 4 times the noise of one
-cell. The sum of returns is only one cell, and the visits need only a quarter of its precision. In addition,
-sums of returns do not require the Markov property. Their disadvantage is a larger sampling variance: Var(G)
-of the whole remaining episode instead of Var(V(s')). With privacy, returns are more precise if there are
-fewer than about (sigma sqrt(S))^2 visits.
+**Reason for releasing returns.** The return of an action can also be computed from M and the values of the S
+next states. This result contains the noise of S cells: sigma ||V||_2, about sqrt(S) / 4 times the noise of
+one cell. The sum of returns is only one cell, and the visits need only a quarter of its precision. In
+addition, sums of returns do not require the Markov property. Their disadvantage is a larger sampling
+variance: Var(G) of the whole remaining episode instead of Var(V(s')). With privacy, returns are more precise
+if there are fewer than about (sigma sqrt(S))^2 visits.
 
-Censored episodes. An episode with unknown outcome ends in the censored state. Its return counts as the middle
-of the bounds, for every user. This value is in [0, 1] like all other returns, so the sensitivities do not
-change.
+**Censored episodes.** An episode with unknown outcome ends in the censored state. Its return counts as the
+middle of the bounds, for every user. This value is in [0, 1] like all other returns, so the sensitivities do
+not change.
 
-Selection of records. A visit is the first one or not before its action and its outcome are known. Therefore,
-in a stationary environment, the return of a counted record has the same distribution as the return of any
-visit with the same (s, a) and step. Episodes end at the horizon, so later visits have fewer remaining steps.
-The query counts first visits because they are the earliest.
+**Selection of records.** A visit is the first one or not before its action and its outcome are known.
+Therefore, in a stationary environment, the return of a counted record has the same distribution as the return
+of any visit with the same (s, a) and step. Episodes end at the horizon, so later visits have fewer remaining
+steps. The query counts first visits because they are the earliest.
 :mod:`discreet.learners.ope.deviation_gains` allows for the number of remaining steps.
 """
 

@@ -17,8 +17,8 @@ computes three results for each group g:
 The gain of a group is reported only if the gain of all users is estimated from transitions. A policy that was
 chosen from returns depends on both halves of the transitions, so neither half can evaluate it without bias.
 
-The intervals of outcomes hold for all groups together (Bonferroni). The same is true for the intervals of
-gains. They hold for one policy.
+The intervals of outcomes hold for all groups together (Bonferroni). The intervals of gains also hold for all
+groups together, for one policy.
 """
 
 from __future__ import annotations

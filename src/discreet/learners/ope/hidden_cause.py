@@ -16,8 +16,9 @@ the policy is computed by backward induction,
 in changed states, and V_h(s) = P_b(s) y in all other states. In the minimum, h(t) = L for the lowest y(t), up
 to a total probability of 1 / (1 + L). For all higher y(t), h(t) = 1/L. The true h satisfies the constraints
 at each step and state, and the operators are monotone. By induction, V_h is therefore at most the true value.
-The value of the behaviour policy is identified, because u is drawn again at each step. The loss is J(policy)
-- J_low(L), which is 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518; Bruns-Smith 2021, arXiv 2204.00956).
+The value of the behaviour policy is identified, because u is drawn again at each step. The loss is
+J(policy) - J_low(L), which is 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518; Bruns-Smith 2021, arXiv
+2204.00956).
 
 Bound B (one decision): u is any cause, including lasting causes. Let q in [0, 1] be the mean return of first
 visits to s with action a. Suppose that the users who took another action had taken a. Then their mean return
@@ -26,7 +27,7 @@ would be at least l(q) = max(q / L, 1 - L (1 - q)). This mean return is E[h Y | 
 is max(r, 1) sum_s x(s) (1 - e) (q - l(q)), where r is the factor for later visits. For repeated changes under
 a lasting cause, no useful bound is known (Namkoong et al. 2020, arXiv 2003.05623).
 
-Censored ends. The outcome of an episode that ends censored can be any value in the range of returns
+**Censored ends.** The outcome of an episode that ends censored can be any value in the range of returns
 (:mod:`discreet.learners.ope.transition_gains`). This also holds for users whose episode would have ended
 censored under another action. The loss is compared with the gain at the worst outcomes. In (1), the
 counterfactual part (1 - e) h P_a has the lowest outcome. The recorded part has one outcome for each state and
@@ -37,8 +38,8 @@ changes. The loss is the gain with the worst outcomes without a cause, minus the
 these outcomes. In bound B, the error of q can be up to half the probability that an episode ends censored.
 The loss is the largest loss for all such q.
 
-Errors. The loss is an estimate, like the gain. Its standard deviation is computed by the delta method, with
-the worst h held fixed. Its variance is added to the variance of the gain. By the envelope theorem, the
+**Errors.** The loss is an estimate, like the gain. Its standard deviation is computed by the delta method,
+with the worst h held fixed. Its variance is added to the variance of the gain. By the envelope theorem, the
 derivative of the minimum in (1) with respect to P_a(t) is h(t) (y(t) - m), where m is the value of y at which
 h changes.
 

@@ -1,6 +1,6 @@
 r"""Gain of a linear learner's policy over the behaviour policy, estimated from a held-out half of the users.
 
-Halves. The policy is learned from answers to queries on one half of the users. On the other half (the
+**Halves.** The policy is learned from answers to queries on one half of the users. On the other half (the
 held-out half), a model of each step is queried. The model consists of the Gram matrix L = sum phi phi^T, next
 states M = sum phi (e_{s'} - 1/S)^T, and rewards r = sum phi (R - 1/2). When the policy is known, sum V(s_0)
 over first states is queried too. Each user is in only one half, so each half can use the whole budget. The
@@ -8,8 +8,8 @@ halves have different users and independent noise, so the estimate has no select
 estimated for one policy only. Other policies computed from the same release could have been selected with the
 help of the answers on the held-out half, so their gains are not estimated.
 
-Estimate. Let c be a vector with phi^T c = 1, and let K = L^-1. Starting with V_H = 0, from the last step to
-the first,
+**Estimate.** Let c be a vector with phi^T c = 1, and let K = L^-1. Starting with V_H = 0, from the last step
+to the first,
 
     w_h = K_h (r_h + M_h (V_h+1 - v)),   Q_h = 1/2 + v + phi^T w_h,   V_h(s) = Q_h(s, pi_h(s)),           (1)
 
@@ -19,8 +19,8 @@ subtracted from both values,
 
     gain = (sum V_0(s_0) - H/2 N - sum_h c^T r_h) / N.                                                   (2)
 
-Errors. They are computed by the delta method. Let x_h = E_pi phi_h, computed in the same model from the first
-step to the last, and let u_h = K_h x_h. Because (2) is an average over episodes,
+**Errors.** They are computed by the delta method. Let x_h = E_pi phi_h, computed in the same model from the
+first step to the last, and let u_h = K_h x_h. Because (2) is an average over episodes,
 
     d gain = sum_h u_h^T (dr_h + dM_h V_h+1 - dL_h w_h) - c^T dr_h,                                       (3)
 
@@ -30,15 +30,15 @@ over steps of
 
     (u_h^T phi - 1) (R + V_h+1(s') - Q_h(s, a))   and   V_h(s) - Q_h(s, a).                              (4)
 
-The first terms are martingale differences. Their variance is the sum over steps of E (u_h^T phi - 1)^2 Var(R
-+ V_h+1 | s, a). The first factor is computed from L. The second factor is at most the largest variance in the
-model. The second terms can be correlated over all steps. A number between a and b with mean m has standard
-deviation at most sqrt((b - m)(m - a)). This bound is computed for the second term of each step. The sum of
-these bounds is added to the standard deviation of the first terms. The stated sampling error is therefore an
-upper bound.
+The first terms are martingale differences. Their variance is the sum over steps of E (u_h^T phi - 1)^2
+Var(R + V_h+1 | s, a). The first factor is computed from L. The second factor is at most the largest variance
+in the model. The second terms can be correlated over all steps. A number between a and b with mean m has
+standard deviation at most sqrt((b - m)(m - a)). This bound is computed for the second term of each step. The
+sum of these bounds is added to the standard deviation of the first terms. The stated sampling error is
+therefore an upper bound.
 
-Bias of the inverse. Noise in a matrix affects its inverse beyond the first order. With noise E of variance
-s^2 off the diagonal and 2 s^2 on the diagonal,
+**Bias of the inverse.** Noise in a matrix affects its inverse beyond the first order. With noise E of
+variance s^2 off the diagonal and 2 s^2 on the diagonal,
 
     mean of (L + E)^-1  =  K + s^2 (tr(K) K^2 + K^3)  and higher orders.
 
@@ -48,7 +48,7 @@ inverse of the noisy matrix minus the term with s^2, computed from this inverse.
 s^2 on the diagonal too, so the term is smaller.) This correction changes (2). To allow for higher orders, the
 interval is widened on both sides by the size of this change.
 
-Unvisited features. A direction in feature space is used in K only if its eigenvalue of L exceeds both the
+**Unvisited features.** A direction in feature space is used in K only if its eigenvalue of L exceeds both the
 noise (twice the edge of the noise spectrum) and ten episodes. All other directions are called unvisited.
 Their value is assumed to be half of the largest remaining return. Let e be the component of the policy's
 features x_h in the unvisited directions. The value of a pair differs from half of the remaining steps by at

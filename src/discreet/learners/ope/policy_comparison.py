@@ -13,7 +13,7 @@ state and action, marginalised importance sampling and the doubly robust method 
 Ma and Wang 2019, arXiv 1906.03393; Yin and Wang 2020, arXiv 2001.10742). Counts of states and rows are
 projected unless they exceed the noise.
 
-Variance. It is computed by the delta method. For pi, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)), where
+**Variance.** It is computed by the delta method. For pi, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)), where
 d_h(s) is the probability that pi is in s at step h. An increase of the cell M(s, a, t) changes J(P_pi) by
 
     pi(a | s) [c(s, t) - P_a c(s, .)] / N(s, a) + u(s) [c(s, t) - P_b c(s, .)] / N(s)                   (2)
@@ -25,21 +25,21 @@ row is at most the range of the averaged values. If a few users have equal outco
 that of all users in the state. A few hypothetical users with other outcomes are added. The release is not
 split into halves, because the policy was not chosen from this release.
 
-Rows that do not exceed the noise. Some actions of pi can have a count within six standard deviations of its
-noise (nine for Laplace noise), or at most ten users. For these actions, the estimate uses P_b instead of P_a.
-Up to the first such decision, an episode has the same distribution in the estimated chain as under pi, and
-the range of returns is 1. The error of the gain is therefore at most the probability that an episode has such
-a decision. This probability is at most the expected number of such decisions per episode. The interval is
-widened by this number on each side. If more than one twentieth of the decisions are of this kind, no gain is
-reported.
+**Rows that do not exceed the noise.** Some actions of pi can have a count within six standard deviations of
+its noise (nine for Laplace noise), or at most ten users. For these actions, the estimate uses P_b instead of
+P_a. Up to the first such decision, an episode has the same distribution in the estimated chain as under pi,
+and the range of returns is 1. The error of the gain is therefore at most the probability that an episode has
+such a decision. This probability is at most the expected number of such decisions per episode. The interval
+is widened by this number on each side. If more than one twentieth of the decisions are of this kind, no gain
+is reported.
 
-Learned minus external. The learned policy L was chosen from the choosing half M + e. The added errors e have
-the same distribution as the errors x of the release. Given the choice, the mean of x is not 0: E[x | x + e] =
-(x + e) / 2. Therefore L must be evaluated from the judging half M - e, for which E[x - e | x + e] = 0. The
-external policy R was not chosen, but L was chosen *instead of R*: L differs from R where the estimates of R's
-actions were too low. Given the choice, an estimate of R from the whole of M would be too low by half of that
-error, and the difference would be too high. Therefore both policies are evaluated from the judging half, in
-one chain:
+**Learned minus external.** The learned policy L was chosen from the choosing half M + e. The added errors e
+have the same distribution as the errors x of the release. Given the choice, the mean of x is not 0: E[x |
+x + e] = (x + e) / 2. Therefore L must be evaluated from the judging half M - e, for which E[x - e |
+x + e] = 0. The external policy R was not chosen, but L was chosen *instead of R*: L differs from R where the
+estimates of R's actions were too low. Given the choice, an estimate of R from the whole of M would be too low
+by half of that error, and the difference would be too high. Therefore both policies are evaluated from the
+judging half, in one chain:
 
     D(M - e) = J_L(M - e) - J_R(M - e),   Var = sum over cells (slope_L - slope_R)^2 2 (sigma^2 + M).   (3)
 
@@ -53,12 +53,12 @@ correlated, and the released sums do not determine the correlation. In this case
 interval of L minus the interval of R, each at half of the failure probability. This interval is valid for any
 correlation.
 
-Hidden causes. The difference of two policies needs separate bounds. Consider causes of strength lambda that
-are drawn again at each step (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the lowest and
-highest values of a policy under such causes. Let W_h(s) be a lower bound of V_L - V_R if both policies are in
-s at step h. In states where both policies take the same actions, the same cause affects both, and W_h(s) =
-min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. In all other states, W_h(s) is the larger of two bounds: low_L -
-high_R, and
+**Hidden causes.** The difference of two policies needs separate bounds. Consider causes of strength lambda
+that are drawn again at each step (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the lowest
+and highest values of a policy under such causes. Let W_h(s) be a lower bound of V_L - V_R if both policies
+are in s at step h. In states where both policies take the same actions, the same cause affects both, and
+W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. In all other states, W_h(s) is the larger of two bounds:
+low_L - high_R, and
 
     min P_L W_h+1 + min P_+ m - max P_- m
         - sum_t r(t) [|P_+ - P_-| + (lambda - 1) sum_a |pi_L - pi_R| (1 - e) P_a](t).

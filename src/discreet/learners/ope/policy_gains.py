@@ -16,15 +16,15 @@ of pi with respect to the count M(s, a, t) is
 
 where u_h(s) = 1 if the policy acts as before. Variances follow from these derivatives (slopes).
 
-Rows that do not exceed the noise. Let N be the combined visits of a row. The row is used if N > 4 sd(N) and N
->= 10. In the estimate, the policy acts as before at all other rows. At the low end of the interval, an
+**Rows that do not exceed the noise.** Let N be the combined visits of a row. The row is used if N > 4 sd(N)
+and N >= 10. In the estimate, the policy acts as before at all other rows. At the low end of the interval, an
 episode that takes such a row has the lowest possible return from there; at the high end, it has the highest.
 The difference of the ends is the *lack*.
 
-Several policies. The half-width is a quantile of the largest of k errors. It is computed from 4000 draws with
-the estimated correlations. The interval holds for all policies of one call together. It does not allow for
-other calls with the same part. A policy that acts as before everywhere has the gain 0, with the interval [0,
-0].
+**Several policies.** The half-width is a quantile of the largest of k errors. It is computed from 4000 draws
+with the estimated correlations. The interval holds for all policies of one call together. It does not allow
+for other calls with the same part. A policy that acts as before everywhere has the gain 0, with the interval
+[0, 0].
 
 Two policies are compared in the same chain, by differences of values and of slopes. Their errors cancel where
 both take the same actions. The intervals hold for differences and gains together.

@@ -13,12 +13,12 @@ of first visits. Each transition count is a sum over all users who made the tran
 is often a third as wide as with returns. However, there is one noise value for each next state instead of one
 for each action. With many states and a small budget, returns therefore have the smaller error.
 
-Estimates. Noise has mean zero if nothing is truncated at zero, and (1) is nearly linear if errors are small.
-Therefore counts are not projected if they exceed four times the norm of the noise in their cells. For these
-rows and states, only visits and transitions are reconciled by least squares. The counts of all other rows and
-states are projected by :meth:`~discreet.learners.ope.first_visit_query.Told.consistent`.
+**Estimates.** Noise has mean zero if nothing is truncated at zero, and (1) is nearly linear if errors are
+small. Therefore counts are not projected if they exceed four times the norm of the noise in their cells. For
+these rows and states, only visits and transitions are reconciled by least squares. The counts of all other
+rows and states are projected by :meth:`~discreet.learners.ope.first_visit_query.Told.consistent`.
 
-Variance. It is computed by the delta method. For a policy, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)),
+**Variance.** It is computed by the delta method. For a policy, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)),
 where d_h(s) is its probability of being in s at step h. For every a, an increase of the cell M(s, a, t)
 changes J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s). In unchanged states, it changes J(P_pi) in the same way.
 In changed states, it changes J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), and only if a is the new
@@ -31,14 +31,14 @@ its state. In addition, 1.5 hypothetical unobserved users with a different outco
 Each of them changes the result by b, the range of a slope. For several rows, b is sum N b^3 / sum N b^2, the
 mean that determines the skewness of a sum. For a sum over hundreds of users, this term is negligible.
 
-Halves. The release is split in the same way as in :mod:`discreet.learners.ope.deviation_gains`. The halves
-are M + e and M - e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution. They are the
-halves of :mod:`discreet.learners.ope.release_split`, times 2. Without noise, these are the two halves of a
-randomly split sample, which are independent given the users' actions. All selections use the first half (the
-choosing half). All evaluations use the second half (the judging half). Their standard deviation is the larger
-of the estimates from the two halves.
+**Halves.** The release is split in the same way as in :mod:`discreet.learners.ope.deviation_gains`. The
+halves are M + e and M - e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution. They are
+the halves of :mod:`discreet.learners.ope.release_split`, times 2. Without noise, these are the two halves of
+a randomly split sample, which are independent given the users' actions. All selections use the first half
+(the choosing half). All evaluations use the second half (the judging half). Their standard deviation is the
+larger of the estimates from the two halves.
 
-Censored ends. An episode that ends in the censored state c has an unknown outcome. A release counts this
+**Censored ends.** An episode that ends in the censored state c has an unknown outcome. A release counts this
 outcome as the middle of the range of returns. For episodes that reach c from s after action a, let u(s, a) in
 [-1/2, 1/2] be the mean of the true return minus the middle, in units of the range. With x(s, a) the expected
 number of visits per episode,
@@ -55,8 +55,8 @@ This holds for any reason of censoring if the users' later returns depend only o
 of the path is chosen by the worst gain. If transitions do not exceed the noise, P(c | s, a) is unknown, and
 the gain cannot be bounded.
 
-The path. The gain of a single decision is (P_a - P_b) W, where W is the mean later value over first visits.
-These gains are shrunk, and states are ordered by the shrunk gains, in the same way as in
+**The path.** The gain of a single decision is (P_a - P_b) W, where W is the mean later value over first
+visits. These gains are shrunk, and states are ordered by the shrunk gains, in the same way as in
 :mod:`discreet.learners.ope.deviation_gains`. Point k of the path is the policy that changes the first k
 states of the order. The available k are 1 to 8 and then grow by a constant factor. All points are evaluated
 together: the half-width of the band is a quantile of the largest of their correlated errors.
