@@ -76,7 +76,7 @@ class ContextWorld:
 
     @property
     def reward_map(self) -> RewardMap:
-        """Map between rewards and the units of the environment. It is the identity."""
+        """Map between rewards and the units of the environment, which is the identity."""
         return RewardMap()
 
 

@@ -32,7 +32,7 @@ def icu_sepsis(*, horizon: int = 20) -> TabularMDP:
     """Return the ICU-Sepsis MDP over ``horizon`` steps: S = 716, A = 25, with a mask, stationary.
 
     Terminal states 713 (death), 714 (survival) and 715 (end) are absorbing with reward 0 and admit every
-    action. The reward is 1 at the step that reaches survival. It is determined by the successor.
+    action. The reward is 1 at the step that reaches survival, so the successor determines the reward.
 
     Raises
     ------

@@ -36,7 +36,8 @@ def random_mdp(
     concentration : float
         Parameter of the symmetric Dirichlet distribution of transition rows, above 0.
     successors : int, optional
-        Number of possible successors of a pair (s, a), 1..S. They are drawn uniformly. None: all states.
+        Number of possible successors of a pair (s, a), 1..S. The successors are drawn uniformly. None: all
+        states.
     rewarding : int
         Number of pairs (s, a) with a reward, 0..SA. Their mean rewards are uniform on [0.3, 1]. All other
         pairs have reward 0.
@@ -45,9 +46,10 @@ def random_mdp(
         each step, but the same pairs have a reward.
     varies : "both", "rows" or "rewards"
         Part of a non-stationary MDP that is drawn again at each step. The other part is the same at all
-        steps. It must be "both" if ``stationary`` is True.
+        steps. With ``stationary``, the value must be "both".
     terminal : int
-        Number of terminal states, 0..S - 1. They are the last states; they are absorbing and have no reward.
+        Number of terminal states, 0..S - 1. Terminal states are the last states; they are absorbing and have
+        no reward.
     rewards : "bernoulli" or "deterministic"
         Distribution of the rewards.
 

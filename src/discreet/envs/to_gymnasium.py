@@ -1,4 +1,4 @@
-"""Gymnasium interface of a :class:`TabularMDP`. It is a separate module because it imports Gymnasium."""
+"""Gymnasium interface of a :class:`TabularMDP`. Only this module imports Gymnasium."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class SB3World(VecEnv):
     def reset(self) -> NDArray[Any]:
         """Begin an episode in every environment. Returns the first observations.
 
-        A seed that was set by ``seed`` is used once. It makes all following episodes reproducible.
+        A seed that was set by ``seed`` is used once. This seed makes all following episodes reproducible.
         """
         seen, _ = self.world.reset(seed=self._seeds[0])
         self._reset_seeds()

@@ -47,8 +47,8 @@ class LinearMixtureMDP:
     ------
     ValueError
         If a shape does not fit, a transition row is not a distribution, ||w_h|| exceeds C_w, or a mean reward
-        is outside [0, 1]. If ``features.rewards`` is given, also if rewards are not linear in these features,
-        or if the weights of the rewards exceed the declared bound.
+        is outside [0, 1]. If ``features.rewards`` is given, and rewards are not linear in these features, or
+        their weights exceed the declared bound.
     """
 
     __repr__ = brief

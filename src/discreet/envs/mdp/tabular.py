@@ -47,7 +47,7 @@ class TabularMDP(Sized):
     Parameters
     ----------
     transitions : (S, A, S) or (1, S, A, S), stationary; or (H, S, A, S)
-        Transition probabilities P_h(s' | s, a). Every row must sum to 1 within 1e-9. It is then normalised.
+        Transition probabilities P_h(s' | s, a). Every row must sum to 1 within 1e-9 and is then normalised.
         Rows of inadmissible pairs are not read.
     rewards : (S, A), (1, S, A) or (H, S, A); or per successor (S, A, S), (1, S, A, S), (H, S, A, S)
         Mean rewards in [0, 1]. Deterministic rewards equal their means. With rewards per successor, the
@@ -59,7 +59,7 @@ class TabularMDP(Sized):
     horizon : int, optional
         H; required if neither transitions nor rewards have H slots.
     mask : (S, A) bool, optional
-        Admissible actions. They are public. None: all actions.
+        Admissible actions, which are public. None: all actions.
     reward_law : "deterministic", "bernoulli" or "discrete"
         Distribution of a reward with a given mean. Given (s, a), rewards are independent of s' unless they
         are given per successor.
@@ -220,7 +220,7 @@ class TabularMDP(Sized):
     def successor_rewards(self) -> Floats | None:
         """Return the read-only (H, S, A, S) mean rewards per successor. Return None if there are none.
 
-        The mean reward of an impossible successor is 0. There are none if rewards do not depend on s'.
+        The mean reward of an impossible successor is 0. The result is None if rewards do not depend on s'.
         """
         return None if self.entry_rewards is None else self._broadcast(self._dense(self.entry_rewards))
 

@@ -26,10 +26,10 @@ def rollout(
 ) -> Trajectory:
     """Return the trajectory of user number ``episode`` in ``mdp`` under a (H, S) or (H, S, A) policy.
 
-    Users are numbered from 0. ``key`` (2,) uint64 is the random key of the environment in this run. It is any
-    two numbers, or the result of ``random_streams_kernels.run_key(seed, run)``. The same key and user number
-    give the same trajectory. Raises ``ValueError`` if the policy does not fit ``mdp``, or if ``episode`` is
-    below 0.
+    Users are numbered from 0. ``key`` (2,) uint64 is the random key of the environment in this run. The key
+    is any two numbers, or the result of ``random_streams_kernels.run_key(seed, run)``. The same key and user
+    number give the same trajectory. Raises ``ValueError`` if the policy does not fit ``mdp``, or if
+    ``episode`` is below 0.
     """
     played = _play(mdp, policy, environment_key(key), checks.integer("episode", episode, 0), 1)
     return played[0]

@@ -2,7 +2,8 @@ r"""APVI and DP-APVI: pessimistic value iteration from one release of counts of 
 
 Sources: Yin and Wang 2021 (APVI, no privacy) and Qiao and Wang 2023, "Offline RL with Differential Privacy",
 algorithm 1 (DP-APVI). All computations here are post-processing of one release. Only the options ``visits``
-and ``reward_share`` affect the noise. They are part of the query, which is fixed before the data are read.
+and ``reward_share`` affect the noise. These options are part of the query, which is fixed before the data are
+read.
 
 Notation: n^ is the released number of visits to (h, s, a). n^(s') is the released number of its transitions
 to s'. Their noise has standard deviations sigma_v and sigma_t. The upper limit of values at step h is
@@ -52,10 +53,11 @@ of 2 H / rho.
 **Memory.** A release is read once, from the last step to the first. Only the tables of one step (R S cells)
 are in memory, in about three copies.
 
-**Pessimism.** With ``preset="theory"``, V_1 is at most the value of the policy. This fails with probability
-at most p because of noise, and at most p because of sampling. The constants of ``preset="default"`` were
-chosen by experiments and are not proven. Neither preset affects privacy. The paper's noise penalty grows with
-S, but the error of projected counts does not. The default c2 is therefore much smaller than in theory.
+**Pessimism.** With ``preset="theory"``, V_1 is at most the value of the policy. The bound fails with
+probability at most p because of noise, and at most p because of sampling. The constants of
+``preset="default"`` were chosen by experiments and are not proven. Neither preset affects privacy. The
+paper's noise penalty grows with S, but the error of projected counts does not. The default c2 is therefore
+much smaller than in theory.
 """
 
 from __future__ import annotations
@@ -125,7 +127,7 @@ class OfflinePolicy:
         passes the test with probability 0.00135; the planner chooses among A pairs. If the two largest values
         of q are equal (for example, if all are clipped to 0), the action is not supported.
     visits : (H, S, A)
-        Consistent counts n~. They include the visits of a prior.
+        Consistent counts n~, including the visits of a prior.
     threshold : float
         T: a pair is supported only if its estimated visits n~ exceed this number.
     noise_error : float
@@ -133,12 +135,12 @@ class OfflinePolicy:
     users : int
         Number of users in the release.
     guarantee : Guarantee
-        Privacy guarantee of the release. It also covers this policy, but not the people whose data a prior
-        contains.
+        Privacy guarantee of the release. The guarantee also covers this policy, but not the people whose data
+        a prior contains.
     heuristics : tuple of str
         Reasons why ``values`` are not proven bounds; empty if they are proven.
     behaviour : (H, S) int
-        Most frequent action of the users. It is computed from the estimated visits before truncation and
+        Most frequent action of the users, computed from the estimated visits before truncation and
         projection. At a state that no user visited, noise determines it.
     privacy_note : str, optional
         Statement of what the guarantee does not cover because of a prior (``prior.statement``); None without
@@ -274,8 +276,8 @@ def _decided(q: Floats) -> Bools:
 def _published_bound(law: NoiseDistribution, noises: int, failure: float) -> float:
     """Return a bound that holds for all of ``noises`` noise variables with probability 1 - ``failure``.
 
-    This is the union bound of the paper. It uses P(|Z| > t) <= 2 exp(-t^2 / 2) for a standard normal variable
-    Z, and the exact tail of a Laplace variable.
+    The union bound of the paper uses P(|Z| > t) <= 2 exp(-t^2 / 2) for a standard normal variable Z, and the
+    exact tail of a Laplace variable.
     """
     if "laplace" in law.family:
         return law.std() / math.sqrt(2) * math.log(noises / failure)
@@ -356,8 +358,8 @@ class _Pessimistic(Knobs):
         Raises
         ------
         ValueError
-            If the release or the prior does not fit the layout. Also if the release pools the steps, has no
-            users, or holds no rewards although ``spec.known_rewards`` is None.
+            If the release or the prior does not fit the layout. If the release pools the steps, has no users,
+            or holds no rewards although ``spec.known_rewards`` is None.
         """
         layout = spec.layout
         if self.stationary and not spec.stationary:
@@ -543,9 +545,9 @@ class DPAPVI(_Pessimistic):
         An action is marked as ``supported`` in the policy's file if its estimated visits exceed this number
         of standard deviations of their noise. Planning does not use this option.
     stationary : bool
-        True: plan with one model for all steps. It is computed from the released counts, summed over steps.
-        The sums have H times the counts and sqrt(H) times the noise. This equals the noise of counts that are
-        pooled before noise is added. The environment must be declared stationary.
+        True: plan with one model for all steps, computed from the released counts summed over steps. The sums
+        have H times the counts and sqrt(H) times the noise. This equals the noise of counts that are pooled
+        before noise is added. The environment must be declared stationary.
     pessimism : "bernstein" or "hoeffding"
         "bernstein" is the paper's algorithm 1; "hoeffding" uses H instead of the standard deviation.
     failure : float

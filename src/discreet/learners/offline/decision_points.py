@@ -51,9 +51,9 @@ class DecisionPolicy:
         Mask of the changed states. In all other states, users continue to follow the behaviour policy.
     q : (H, S, A)
         Mean return after a first visit to the state if the user takes this action there and follows the
-        behaviour policy otherwise, in the user's units of return. It is -inf at inadmissible pairs. If too
-        few users took the action, it is the value of the state. For the new action of a changed state, it is
-        one standard deviation below the expected return.
+        behaviour policy otherwise, in the user's units of return. Inadmissible pairs have -inf. If too few
+        users took the action, it is the value of the state. For the new action of a changed state, it is one
+        standard deviation below the expected return.
     behaviour : (H, S) int
         The users' most frequent action.
     changes : int
@@ -65,7 +65,7 @@ class DecisionPolicy:
         Required strength of hidden causes. The gain counts as shown only if no weaker hidden cause can
         explain it.
     guarantee : Guarantee
-        Privacy guarantee of the release. It also covers this policy.
+        Privacy guarantee of the release and of this policy.
     """
 
     __repr__ = brief

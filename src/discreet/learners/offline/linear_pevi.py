@@ -209,7 +209,7 @@ class Linear(Knobs):
         known_rewards: bool = False,
         episodes: int = 1,
     ) -> tuple[Question, ...]:
-        """Return all queries of the learner. They are fixed before data are read.
+        """Return all queries of the learner, which are fixed before data are read.
 
         Parameters
         ----------
@@ -220,8 +220,8 @@ class Linear(Knobs):
         known_rewards : bool
             True if planning will use known rewards.
         episodes : int
-            Largest number of episodes of one user. It is used only for ``noise="published"``, which is not
-            calibrated to a budget.
+            Largest number of episodes of one user. This number is used only for ``noise="published"``, which
+            is not calibrated to a budget.
 
         Raises
         ------
@@ -822,8 +822,8 @@ class DPPEVI(_Pessimist, _Private):
         See :class:`Linear`.
     response : "requery" or "model"
         ``requery``: the response is queried for the values V of one plan. Other values would need another
-        query. ``model``: Gram matrix, next states and rewards are queried once (for S up to a few tens). Then
-        any policy can be planned without further budget.
+        query. ``model``: Gram matrix, next states and rewards are queried once (for S up to a few tens). With
+        these answers, any policy can be planned without further budget.
     range : "values" or "declared"
         ``values``: noise is scaled to the range of the values V that the query uses. ``declared``: noise is
         scaled to the upper bound b_h.
@@ -831,10 +831,10 @@ class DPPEVI(_Pessimist, _Private):
         True: compute the sensitivity of Gram matrix and response together, by lemma 3. False: compute the
         worst-case sensitivity of each separately.
     centre : bool, optional
-        True: centre targets. This needs 1 in the span of the features. None: True if 1 is in the span.
+        True: centre targets, which needs 1 in the span of the features. None: True if 1 is in the span.
     noise : "gaussian" or "laplace"
         ``laplace`` is for pure epsilon (no delta). The scale of Laplace noise follows from l1 sensitivities.
-        It is much larger than the scale of Gaussian noise, unless ||phi||_1 is small (one-hot or simplex
+        Laplace noise is much larger than Gaussian noise, unless ||phi||_1 is small (one-hot or simplex
         features). Declare a small ||phi||_1 by ``Features(l1=...)``.
     ridge : float or "bound", optional
         Ridge as a multiple of the spectral edge 2 s sqrt(d) of the noise matrix, or "bound" (Gaussian noise

@@ -160,9 +160,9 @@ def _asked(
 def fingerprint(features: Features) -> dict[str, Any]:
     """Return a hash of the features with their dimension and declared bounds, as JSON values.
 
-    The hash is the SHA-256 of the table's shape and entries (little-endian float64, row-major). It identifies
-    the features with which the queries were answered. Planning with other features would give meaningless
-    results.
+    The hash is the SHA-256 of the table's shape and entries (little-endian float64, row-major). The hash
+    identifies the features with which the queries were answered. Planning with other features would give
+    meaningless results.
     """
     digest = hashlib.sha256(repr(features.table.shape).encode())
     digest.update(np.ascontiguousarray(features.table, "<f8").tobytes())
@@ -213,8 +213,8 @@ class Recorder:
     def start(self, values: ArrayLike) -> Answer:
         """Return the answer to the query on first states.
 
-        values : (S,) values of the evaluated policy. They are stored with the answer, because the answer is
-        valid only for this policy.
+        values : (S,) values of the evaluated policy. The values are stored with the answer, because the
+        answer is valid only for this policy.
         """
         return self._kept(self._session.start(), values, None)
 

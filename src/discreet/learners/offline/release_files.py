@@ -1,8 +1,9 @@
 r"""Release files: noisy sums, their noise distributions and the guarantee. Files are read one step at a time.
 
 ``release.parquet`` contains everything that was released about users' data. All computations from this file
-are post-processing and cost no privacy budget. It is an ordinary Parquet file (``pandas.read_parquet`` reads
-it). Each row of the file is one cell of a table. Each table of a step is one row group. The columns are:
+are post-processing and cost no privacy budget. The file is an ordinary Parquet file (``pandas.read_parquet``
+reads it). Each row of the file is one cell of a table. Each table of a step is one row group. The columns
+are:
 
 - ``family`` is the name of the table: ``visits``, ``transition_counts``, ..
 - ``step`` is h, starting at 0.
@@ -17,11 +18,12 @@ The metadata of the Parquet schema have one JSON object under the key ``discreet
 contains ``version``, ``kind``, ``facts`` (:class:`ReleaseFacts`) and ``groups``. ``groups`` lists, for each
 row group in order, its family, step, shape and the SHA-256 of its values. The object also contains the
 SHA-256 of ``kind``, ``facts`` and ``groups`` together. In addition, Parquet stores a checksum of every page.
-Hashes and checksums detect accidental damage and unintended edits. They are not a signature: anyone who can
+Hashes and checksums detect accidental damage and unintended edits. Hashes are not a signature: anyone who can
 write the file can also write matching hashes. Therefore the privacy statement contains a hash of the whole
 file, by which a forgery can be detected.
 
-A file is written one step at a time under a temporary name. It is renamed when it is complete and on disk.
+A file is written one step at a time under a temporary name. The file is renamed when it is complete and on
+disk.
 
 **Encoding.** Discrete noise has few distinct values, so ``value`` is dictionary encoded and compressed with
 zstd. The size is then close to the entropy of the noise, about 0.8 bytes per cell at a standard deviation of
@@ -602,7 +604,7 @@ class StoredRelease(StoredTables):
     def guarantee(self) -> Guarantee:
         """Return the privacy guarantee of the release.
 
-        It covers everything that is computed from the release.
+        The guarantee covers everything that is computed from the release.
         """
         return self.facts.guarantee
 

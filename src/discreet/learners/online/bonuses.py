@@ -26,8 +26,8 @@ form, with L_r = sqrt(2 log(12 SAT / f)), L_p = sqrt(4 S log(18 SAT / f)) and G 
 
 The code uses max(E, 1) instead of E in the third term. The reason is in the proof: it bounds a further term H
 iota / D by the third term, which needs E >= 1. The constants ``tight`` have two differences: H - h + 1
-replaces H, and max(S E, 1) replaces S max(E, 1), because the further term has no factor S. They have no
-proof.
+replaces H, and max(S E, 1) replaces S max(E, 1), because the further term has no factor S. The constants
+``tight`` have no proof.
 
 **Bonuses of Azar et al. 2017**, with L = log(5 H SAT / f), or L = log(5 SAT / f) if steps are pooled. If
 rewards are estimated, sqrt(L / (2 N)) is added to the bonus.

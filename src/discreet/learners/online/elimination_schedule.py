@@ -65,7 +65,7 @@ SHARED: Mapping[str, Any] = {
 def small_integers(most: int) -> np.dtype[Any]:
     """Return the smallest signed integer type that holds 0..most.
 
-    It saves memory for large sets of policies.
+    Small integers save memory, because many policies are stored.
     """
     return np.min_scalar_type(-most - 1)
 

@@ -14,7 +14,7 @@ is in [0, 1] (:func:`truncated`). Therefore the query, the noise and the guarant
     s sqrt(2 L / n) + 2 B L / (3 n),                        the error of the mean of X_B.
 
 The third bound holds with probability 1 - e^(-L) (Bernstein). The noise of a sum of X_B is 2 B times that of
-a sum of y. The bias does not decrease with the number of users. It costs a user at most 2 H u B^(-v).
+a sum of y. The bias does not decrease with the number of users. The bias costs a user at most 2 H u B^(-v).
 
 **Bonus.** It is that of the learner for bounded rewards with three changes. The Hoeffding width of rewards in
 [0, 1] is sqrt(L / (2 n)), so the coefficient L_r of 1 / sqrt(D) is multiplied by 2 s. The noise bound E_2 of
@@ -82,7 +82,7 @@ def balanced_threshold(moment: float, order: float, visits: float, noise: float)
     order : float
         v in (0, 1].
     visits : float
-        Number n > 0 of visits of a pair. It must be public, for example an estimate made without data.
+        Public number n > 0 of visits of a pair, for example an estimate made without data.
     noise : float
         Bound c > 0 of the noise of a sum of rewards in [0, 1].
 
@@ -115,7 +115,7 @@ class _Truncated(PostProcessed):
 
     @property
     def truncates_at(self) -> float:
-        """Threshold B. It must be that of the environment."""
+        """Threshold B, which must be that of the environment."""
         return float(self.threshold or 0.0)
 
     @property

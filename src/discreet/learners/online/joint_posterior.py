@@ -96,8 +96,8 @@ _QUIET = 1.0  # If the noise unit is below this value, a fit has more steps.
 def noise_unit(spec: ProblemSpec) -> float:
     """Return the standard deviation of the noise at the full budget, divided by the l2 sensitivity.
 
-    It is 0 without noise. The scale of Laplace noise is proportional to the l1 sensitivity, which is sqrt(2
-    H) times the l2 sensitivity for transitions.
+    The result is 0 without noise. The scale of Laplace noise is proportional to the l1 sensitivity, which is
+    sqrt(2 H) times the l2 sensitivity for transitions.
     """
     budget = spec.budget
     if budget is None:
@@ -172,8 +172,8 @@ class JointPosterior(Knobs):
         ``wide_share`` sets the number of users of the last sample. All other samples have equal numbers of
         users.
     width : float
-        Size of the perturbation of measurements, in standard deviations of a measurement. It applies to all
-        samples except the last.
+        Size of the perturbation of measurements, in standard deviations of a measurement. This option applies
+        to all samples except the last.
     wide, wide_share : float
         Width of the last sample, and its share of the batch, in [0, 1). With a small width, samples stop
         taking actions that are slightly better but have low estimates by chance. The wide sample continues to
@@ -189,7 +189,8 @@ class JointPosterior(Knobs):
         Share of the privacy budget for rewards, in (0, 1).
     hand_over : bool
         True: if the environment is clearly not stationary, the noise-aware learner takes over. False: the
-        learner keeps its model. It then never learns an environment that is wrongly declared stationary.
+        learner keeps its model. The learner then never learns an environment that is wrongly declared
+        stationary.
     """
 
     samples: int | None = None
@@ -540,7 +541,7 @@ def _next_cut(state: JointState) -> JointState:
     """Return the state with the value of C for the next batch.
 
     One standard deviation of the noise is subtracted from the released mean return. C is three times the
-    result, rounded up to a multiple of 1/2. It never decreases, and it is at most H.
+    result, rounded up to a multiple of 1/2. C never decreases and is at most H.
     """
     evidence, horizon = state.evidence, float(state.spec.horizon)
     behind = 0.0

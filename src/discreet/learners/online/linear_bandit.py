@@ -6,7 +6,7 @@ papers.
 
 For each batch of users, the Gram matrices G and responses u of its users are released by block, with noise. A
 user is in one batch, so the privacy loss of all batches together is that of one batch. The learner computes a
-posterior of the coefficients theta from all batches. This is post-processing.
+posterior of the coefficients theta from all batches, which is post-processing.
 
 1. Sums over batches are weighted by w_j = (n_j / max n)^gamma. The learner uses the gamma in {0, 1/2, 1} that
    gives the smallest total posterior variance.

@@ -11,8 +11,8 @@ and 1.05 at d = 50. For K users, noise is drawn about log K / log g times instea
 fitted to two experiments and has no theorem. With fewer than about 2 d batches, optimism can fail.
 
 With ``switching="determinant"``, the learner reads every release but changes the policy only if the
-determinant of a regularised Gram matrix has doubled since the last change (Ngo et al. 2022). It changes the
-policy at most ``switches`` times. The Gram matrices are released, so the rule is post-processing.
+determinant of a regularised Gram matrix has doubled since the last change (Ngo et al. 2022). The policy
+changes at most ``switches`` times. The Gram matrices are released, so the rule is post-processing.
 """
 
 from __future__ import annotations

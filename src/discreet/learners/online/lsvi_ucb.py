@@ -1,4 +1,5 @@
-"""Batched LSVI-UCB for linear MDPs, with or without privacy. It queries a model or sums that depend on V.
+"""Batched LSVI-UCB for linear MDPs, with or without privacy. The queries are for a model, or for sums that
+depend on V.
 
 Sources: Jin, Yang, Wang and Jordan (2020) for LSVI-UCB; Luyo et al. (2021), algorithm 2, for the private
 batched form; Ngo, Vietri and Wu (2022) for the rule that changes the policy.
@@ -32,8 +33,9 @@ Targets that are not centred therefore need a larger bonus.
 (e_{s'} - 1/S)^T are added over the steps 0 to H - 2. All three sums must be over the same steps: the
 estimates are then a regression on the transitions of these steps. The last step has no next state in the
 sums, so it is left out. If H = 1, nothing is shared. The noise matrices of the steps are independent, so the
-edge of their sum is sqrt(sum edge_h^2). The signal is H - 1 times as large as that of a step. This is
-post-processing of the same query. The requery form cannot share sums: each response is a sum over one step.
+edge of their sum is sqrt(sum edge_h^2). The signal is H - 1 times as large as that of a step. Adding sums
+over steps is post-processing of the same query. The requery form cannot share sums: each response is a sum
+over one step.
 
 **First batch.** Until the first release, users act at random. The size of the first batch must not be a fixed
 share of K, because regret would then be linear in K. After n users, a Gram matrix has a mean eigenvalue of
@@ -150,8 +152,9 @@ class LSVIUCB(LinearLearner):
         default is 1.
     stationary : bool
         True: all steps share one regression, from the sums over the steps 0 to H - 2. The query and its noise
-        are the same as for False. This is allowed only if the problem is declared stationary, and only with
-        the model form. The model form is then the default for any number of states. The default is False.
+        are the same as for False. Sharing is allowed only if the problem is declared stationary, and only
+        with the model form. The model form is then the default for any number of states. The default is
+        False.
 
     For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`. The default of
     ``known_rewards`` is False. If it is True, Q = r + clip(estimate + bonus, 0, b_h - 1), and nothing is
@@ -212,8 +215,8 @@ class LSVIUCB(LinearLearner):
     def tuned(self, spec: ProblemSpec) -> Self:
         """Return this learner with a value for every option that is None, chosen from the public ``spec``.
 
-        Raises ``ValueError`` if the spec has no features of pairs. Also if ``response`` is "model" or
-        ``centre`` is True but 1 is not in the span of the features.
+        Raises ``ValueError`` if the spec has no features of pairs. The same error is raised if ``response``
+        is "model" or ``centre`` is True but 1 is not in the span of the features.
         """
         mine = super().tuned(spec)
         features = _features(spec)

@@ -146,7 +146,7 @@ _HOPE_EXACT, _HOPE_GAUSSIAN, _HOPE_LONG = 2.0, 16.0, 32.0
 def explorer_share(spec: ProblemSpec) -> float:
     """Return the argument ``hope`` of :func:`explorers_among`. It depends only on the public budget.
 
-    ``hope`` is a factor. It determines when the share of the optimistic explorer starts to fall.
+    The factor ``hope`` determines when the share of the optimistic explorer starts to fall.
     """
     if spec.budget is not None and spec.budget.trust == "none":
         return _HOPE_EXACT

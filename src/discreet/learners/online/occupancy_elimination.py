@@ -252,7 +252,7 @@ class SDPPEOM(StagedLearner):
 
     @staticmethod
     def _unknown(spec: ProblemSpec) -> Floats:
-        """Return the transition probabilities of the model without data, (H, R, S). They are uniform."""
+        """Return the transition probabilities of the model without data, (H, R, S), which are uniform."""
         return np.full((spec.horizon, spec.layout.rows, spec.states), 1.0 / spec.states)
 
     def _explore(self, world: KnownModel, level: float, size: int, coins: Words) -> tuple[ActiveSet, Plans]:

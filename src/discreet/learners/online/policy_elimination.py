@@ -18,8 +18,8 @@ Stage b starts with the set phi_b of deterministic policies that can still be op
      S^3 A^2 H^5 E iota / L) with L = H S A L_0. The paper does not state the constant C of its theorem. With
      C = 1, no policy can be eliminated before L > 4 H^3 S^2 A iota.
    - ``elimination="data"``: pi stays if and only if V^pi(r~ + w, P~) >= max over phi_b of V^pi(r~ - w, P~).
-     The widths w are those of :func:`discreet.learners.online.elimination_schedule.value_widths`. They have
-     explicit constants and no C.
+     The widths w are those of :func:`discreet.learners.online.elimination_schedule.value_widths`. These
+     widths have explicit constants and no C.
 
 With ``elimination="data"`` and ``width_scale`` >= 1, an optimal policy stays in every phi_b with probability
 at least 1 - ``failure`` - ``noise_failure``. The reason is that the widths bound the error of every policy's

@@ -20,12 +20,12 @@ divided by v. At each release, theta changes by
     eta (d (diag(pi) - pi pi^T) + zeta I)^{-1} g    (natural policy gradient, for each (t, s)).
 
 **Source.** He and Zhou (2025, arXiv 2510.21060) analyse both methods as one algorithm with a fresh batch and
-one private update in each round, with the user as the unit of privacy. They reduce the natural gradient to
-private least squares. Their theorems do not cover this module, because of these differences:
+one private update in each round, with the user as the unit of privacy. The authors reduce the natural
+gradient to private least squares. Their theorems do not cover this module, because of these differences:
 
-- Their main analysis is for horizon 1 and bounded gradients. Here any horizon is allowed, and vectors are
-  clipped.
-- They subtract the reward of a second action. Here the baseline is learned.
+- The main analysis in the paper is for horizon 1 and bounded gradients. Here any horizon is allowed, and
+  vectors are clipped.
+- The paper subtracts the reward of a second action. Here the baseline is learned.
 - Here the least squares uses noisy visits and the public matrix diag(pi) - pi pi^T.
 - Here batches grow, and logits shrink by a factor at each release. The noise limits the step of the policy
   gradient (``noise_limit``).

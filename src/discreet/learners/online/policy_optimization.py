@@ -17,8 +17,8 @@ follow the policy of one release, this is equivalent to n steps, so n eta replac
 
 V is an average over the actions of pi^k. Therefore V is an upper bound on the value of pi^k, but not on the
 optimal value V*. The theory sets eta = sqrt(2 log A / (H^2 K)). The ``default`` presets have a larger eta and
-smaller widths. They are a heuristic without a theorem; :mod:`discreet.learners.online.ucbvi` describes how
-they were chosen.
+smaller widths. These presets are a heuristic without a theorem; :mod:`discreet.learners.online.ucbvi`
+describes how they were chosen.
 """
 
 from __future__ import annotations

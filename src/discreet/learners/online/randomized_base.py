@@ -1,4 +1,4 @@
-r"""Base of learners that explore by random draws instead of a bonus. They need exact sums.
+r"""Base of learners that explore by random draws instead of a bonus, and that need exact sums.
 
 At each release, a learner draws rewards and transition probabilities from a distribution that depends on the
 counts. The next users follow the greedy policy of the drawn values. The users between two releases can be

@@ -22,7 +22,7 @@ counts, the condition is N = 0. For raw noisy counts N^, it is N^ + E1 < 1, wher
 
 The bonuses are in :mod:`discreet.learners.online.bonuses`. With the papers' constants, the bonuses are so
 large that Q stays at the cap for every number of users that can be simulated. The ``default`` presets use
-smaller bonuses. They are a heuristic without a theorem.
+smaller bonuses. These presets are a heuristic without a theorem.
 
 The ``default`` presets were chosen on ten MDPs, which do not include RiverSwim. The MDPs are random MDPs and
 chains, with S from 3 to 10 and H from 5 to 20. First, the sampling options were chosen without privacy. Then

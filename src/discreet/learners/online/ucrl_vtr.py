@@ -78,8 +78,8 @@ is the smaller of that width and beta1. The choice sigma = 1 requires that sigma
 Targets of range b have variance at most b^2 / 4. If the cap var_max M^2 is below b^2 / 4, b / (2 M
 sqrt(var_max)) replaces sigma = 1. The paper has no cap, which is equivalent to the cap 3 M^2.
 
-**Unknown rewards** (``known_rewards=False``) use the share ``reward_share`` of the budget. They are estimated
-in one of two forms. Each form gives a bonus, which is multiplied by ``bonus_scale``.
+**Unknown rewards** (``known_rewards=False``) use the share ``reward_share`` of the budget. Rewards are
+estimated in one of two forms. Each form gives a bonus, which is multiplied by ``bonus_scale``.
 
 The form "features" is for environments with reward features psi (``spec.features.rewards``), where r_h =
 <psi, theta_h> and ||theta_h|| <= C_r. The statistics psi psi^T and psi (r - c) are solved in the same way as

@@ -47,7 +47,7 @@ def ends_censored(told: Told, moves: Floats, usual: Floats) -> Floats:
     """Return the (R,) probabilities that an episode ends censored after a visit to a row.
 
     The probabilities assume that users follow the behaviour policy after the visit. They also assume that all
-    steps of the horizon remain, which is the largest possible number. They are 0 if no episode can end
+    steps of the horizon remain, which is the largest possible number. All entries are 0 if no episode can end
     censored.
 
     - moves : (R, S + 1) next-state distributions of rows.

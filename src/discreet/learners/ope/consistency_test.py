@@ -5,8 +5,8 @@ contains everything that affects the future of the episode. The behaviour of use
 recorded state. Under these assumptions, the part of an episode after the next state does not depend on the
 earlier state and action. The return of an action can therefore be computed from a release of first visits in
 two ways: from returns, or from one step of transitions plus the value of the next state. The two results must
-agree. They differ if an unrecorded cause lasts longer than one step, if a variable of the state is recorded
-after the action, or if behaviour changes over time.
+agree. The results differ if an unrecorded cause lasts longer than one step, if a variable of the state is
+recorded after the action, or if behaviour changes over time.
 
 Two kinds of discrepancy are tested, in units of the range of returns:
 
@@ -49,7 +49,8 @@ Therefore the covariance of all discrepancies is A X A', where A is the matrix o
 covariance of (a, b, l). X has two parts. *Noise*: different rows have independent noise, so this part is a
 sum of one block per state. *Sampling*: users of the fitted chain are simulated, and (a, b, l) is computed
 from their records. The covariance for one user is multiplied by the number of users and by the episodes per
-user. It includes the correlation between the records of one user, and between the two estimates of a return.
+user. This covariance includes the correlation between the records of one user, and between the two estimates
+of a return.
 
 Three terms are added to A X A'. The first is of second order: the product of the noise of transitions and the
 error of v. The second is the error of the correction for the number of remaining steps, measured by fitting
@@ -73,7 +74,7 @@ The test cannot detect three kinds of cause. The first is a cause that is drawn 
 then have the same distribution as in an environment without hidden causes. The second is any cause of a
 decision that ends the episode, because the two estimates are then equal. The third is a lasting cause, if
 there are too few users or too much noise. ``covered`` is the share of the changed decisions whose new action
-was tested. It includes decisions that end the episode.
+was tested. This share includes decisions that end the episode.
 """
 
 from __future__ import annotations
@@ -158,8 +159,8 @@ class Discrepancies(NamedTuple):
     z : (K,)
         z-scores of the parts of the discrepancies that exceed the allowed bias.
     largest, squares : float
-        p-values of the two statistics, the largest |z| and the sum of squares. They are 1 if nothing was
-        tested.
+        p-values of the two statistics, the largest |z| and the sum of squares. Both p-values are 1 if nothing
+        was tested.
     size : float
         Sum over states of the visits per episode times the excess of the discrepancy. The excess is the part
         beyond the allowed bias and two standard deviations.
@@ -270,7 +271,7 @@ def model_of(told: Told) -> ProjectedModel:
 
 
 def testable(told: Told, model: ProjectedModel) -> Bools:
-    """Return an (R,) mask of the rows whose contrasts can be tested. These rows have enough visits.
+    """Return an (R,) mask of the rows that have enough visits for a test of their contrasts.
 
     If no rule determines the rewards, all entries are False.
     """
@@ -613,8 +614,8 @@ class _Test:
     def _simulated(self, used: Ints) -> tuple[int, _Records]:
         """Simulate users of the fitted chain. Returns their number and their records.
 
-        The number of users is chosen so that rare tested rows have about ``_RECORDS`` records. It is in the
-        range ``_SIMULATED``.
+        The number of users is chosen so that rare tested rows have about ``_RECORDS`` records. This number is
+        in the range ``_SIMULATED``.
 
         used : tested rows.
         """

@@ -430,10 +430,10 @@ def response(
 ) -> Floats:
     """Return the (R,) coefficients kappa of (3): the dependence of the scores on the noise of q.
 
-    kappa is in [0, 1]. It is 1 unless the release indicates a smaller value. It is the slope of a weighted
-    regression of scores on q within states, plus 2 standard errors. There is one regression for each class of
-    at least 40 pairs with similar numbers of visits. Because q also contains signal, the slope is between
-    kappa and the coefficient with which the scores depend on the signal.
+    kappa is in [0, 1]. The value is 1 unless the release indicates a smaller value. It is estimated by the
+    slope of a weighted regression of scores on q within states, plus 2 standard errors. There is one
+    regression for each class of at least 40 pairs with similar numbers of visits. Because q also contains
+    signal, the slope is between kappa and the coefficient with which the scores depend on the signal.
 
     - scores, visits : (R,) scores and visits of the rows.
     - q, deviations : (R,) values of the rows, and their standard deviations.
@@ -840,8 +840,8 @@ def evaluate(
     Raises
     ------
     ValueError
-        If the release does not fit the layout or covers no user. Also if the release has no rewards and
-        rewards are not known, or if the policy of a candidate is invalid.
+        If the release does not fit the layout or covers no user. If the release has no rewards and rewards
+        are not known, or if the policy of a candidate is invalid.
     """
     reader, layout = _StepReader(release, spec), spec.layout
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)

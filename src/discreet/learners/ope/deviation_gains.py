@@ -11,8 +11,8 @@ b. Then
 outside D do not enter the sum. Both policies take the same actions there, so errors cancel.
 
 **Gain at first visits.** A(s) is the mean of A_h(s) over first visits. The estimates are Q_b(s, a) = 1/2 + G
-g(N) and V_b(s) = 1/2 + sum_a G / sum_a N. They are linear in the centred sums of returns G. Here g(N) is the
-unbiased estimate of 1 / N for the number of visits N
+g(N) and V_b(s) = 1/2 + sum_a G / sum_a N. Both estimates are linear in the centred sums of returns G. Here
+g(N) is the unbiased estimate of 1 / N for the number of visits N
 (:func:`~discreet.learners.ope.count_estimates.reciprocal`). Let x(s) = N(s) / n be the mean number of first
 visits to s per episode. Then the gain of deviating only at first visits is, to first order,
 
@@ -134,7 +134,7 @@ class Gain:
     estimate : float
         Estimate of the full gain (1).
     low, high : float
-        Interval at confidence ``level``. It holds for all points of the path together.
+        Interval at confidence ``level``. The interval holds for all points of the path together.
     noise, sampling : float
         Standard deviation due to privacy noise, and standard deviation due to sampling of users. Both include
         the errors that were added to split the release into halves.
@@ -282,7 +282,7 @@ class Path:
     def clear(self, count: int) -> bool:
         """Return True if the interval of the gain of changing the first ``count`` states is above 0.
 
-        This computes no intervals of other points of the path.
+        Intervals of other points of the path are not computed.
         """
         if self.told.question.returns.censored is not None:
             return False
@@ -314,7 +314,7 @@ class Path:
     def worst(self, count: int) -> Gain:
         """Return the gain under the unknown outcomes of censored episodes that are worst for the policy.
 
-        It equals :meth:`gain` if no episode can end censored.
+        The result equals that of :meth:`gain` if no episode can end censored.
         """
         return self.gain(count)
 
@@ -345,7 +345,7 @@ class Path:
     def default_risk(self) -> float:
         """Return the standard deviation of the full gain of the default point.
 
-        It is computed from the choosing half and from the ratio r in the model.
+        The result is computed from the choosing half and from the ratio r in the model.
         """
         found = self._in_model(self.told.consistent(), np.array([self.default]))[0]
         return float(found[0] * self.risk[self.default - 1])
@@ -475,9 +475,9 @@ class Path:
     def _rewards(self) -> tuple[Floats, Floats]:
         """Return the (S + 1,) rewards on arrival in a state, and the (S + 1,) rewards of a step from a state.
 
-        Both are in units of the range of returns. The rewards of a step are means under the behaviour policy.
-        If a rule determines the rewards on arrival, they are 0. Otherwise they are fitted so that the model
-        reproduces the measured returns of first visits.
+        All rewards are in units of the range of returns. The rewards of a step are means under the behaviour
+        policy. If a rule determines the rewards on arrival, they are 0. Otherwise they are fitted so that the
+        model reproduces the measured returns of first visits.
         """
         told, question = self.told, self.told.question
         returns, states = question.returns, told.layout.states
@@ -551,7 +551,7 @@ class Path:
     def behaviour(self) -> Gain:
         """Return the value of the behaviour policy with its interval, in the user's units.
 
-        It is the mean return of the first visits to the start state.
+        The value is the mean return of the first visits to the start state.
         """
         least, most = self.told.question.bounds
         told, scale = self.told, most - least
@@ -678,7 +678,7 @@ def path_of(
 ) -> Path:
     """Return the path of nested policies, with their gains estimated from returns.
 
-    - level : confidence level in (0, 1). It holds for all intervals together.
+    - level : joint confidence level of all intervals, in (0, 1).
     - parts : see :class:`Path`.
     - proposed : changes chosen by another planner, in rows that are in use (:func:`rows_in_use`).
     """

@@ -87,10 +87,10 @@ class HiddenCause:
 
     - each_step : L* for causes that are drawn again at each step.
     - one_decision : L* for any cause if each user has only one changed decision.
-    - recorded : median factor by which the recorded state changes the odds of the policy's new actions. It is
-      given for comparison.
+    - recorded : median factor by which the recorded state changes the odds of the policy's new actions. This
+      factor is given for comparison.
 
-    Both L* are at most ``LARGEST``. They are 1 if the gain is not above 0 without a cause.
+    Both L* are at most ``LARGEST``. Both are 1 if the gain is not above 0 without a cause.
     """
 
     __repr__ = brief
@@ -333,8 +333,8 @@ class _SlopesOfLoss(NamedTuple):
 def _lower_values(change: _Change, strength: float, whole: Floats) -> _Bounds:
     """Return the values without the cause, and the lowest values under a cause of this strength.
 
-    whole : (S + 1,) additional reward of a step without the cause. It accounts for the outcomes of censored
-    episodes.
+    whole : (S + 1,) additional reward of a step without the cause. This reward accounts for the outcomes of
+    censored episodes.
     """
     told, own, laws, share, shift = change.told, change.own, change.laws, change.share, change.shift
     arrival, usual = told.question.arrival, change.model.usual

@@ -135,8 +135,8 @@ class LinearGain:
     def unseen(self) -> bool:
         """Return True if the interval is mainly due to unvisited features and biased inverses.
 
-        This means that they widen the interval more than noise and sampling do. In this case, no estimate is
-        reported.
+        The result is True if unvisited features and biased inverses widen the interval more than noise and
+        sampling do. In this case, no estimate is reported.
         """
         return self.lacking + self.bent > -float(ndtri((1.0 - self.level) / 2)) * math.hypot(
             self.noise, self.sampling
@@ -409,8 +409,8 @@ def _seen(answer: Answer, span: Floats, bound: float) -> tuple[Floats, Floats, F
     """Return the inverse of a noisy Gram matrix on visited directions, and two sets of directions.
 
     The second result is the projection onto the visited directions, whose eigenvalue exceeds the noise. The
-    third result is an orthonormal basis of the unvisited directions. These are all other directions in the
-    span of the features.
+    third result is an orthonormal basis of the unvisited directions. The unvisited directions are all other
+    directions in the span of the features.
 
     span : orthonormal basis of the span of the features. bound : largest norm of a feature vector.
     """

@@ -116,8 +116,8 @@ class Policy(NamedTuple):
 
     It follows the behaviour policy in all other states.
 
-    - weights : (R,) action probabilities, one for each row of :attr:`FirstVisits.layout`. They are 0 in
-      states that are not named.
+    - weights : (R,) action probabilities, one for each row of :attr:`FirstVisits.layout`. States that are not
+      named have 0.
     - named : (S + 1,) mask of the states in which the policy is defined.
     """
 
@@ -388,9 +388,8 @@ def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> floa
 class StateValues(NamedTuple):
     """Mean return after first visits to changed states, under the policy that makes all changes.
 
-    All fields are (S + 1,) floats in the user's units. They are NaN for unchanged states and for states
-    without visits. An interval from low to high holds at the confidence level of the path for each state
-    separately.
+    All fields are (S + 1,) floats in the user's units. Unchanged states and states without visits have NaN.
+    An interval from low to high holds at the confidence level of the path for each state separately.
     """
 
     value: Floats
@@ -535,7 +534,7 @@ class PolicyComparison:
     def shown(self) -> bool:
         """Return True if the learned policy is shown to be better than the external policy.
 
-        This holds for hidden causes whose strength is at most ``each_step``.
+        The result is valid for hidden causes whose strength is at most ``each_step``.
         """
         return self.kind == "shown"
 
@@ -544,7 +543,7 @@ def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: flo
     """Compare the policy that changes the first ``count`` states of a path with an external policy.
 
     - verdict : verdict on the learned policy.
-    - policy : the external policy. It must not be computed from this release.
+    - policy : the external policy. This policy must not be computed from this release.
     - level : confidence level of the intervals, in (0, 1).
 
     Raises ``ValueError`` if the schema has no rewards by final state, or has censored ends.
@@ -629,8 +628,8 @@ def with_errors(
     """Return a function that returns the loss at a strength, with its standard deviation.
 
     The model is fitted again to releases that are drawn from it. The relative standard deviation of the loss
-    is measured at one strength: the strength that reduces the difference ``found`` to 0. It is used at all
-    strengths.
+    is measured at one strength: the strength that reduces the difference ``found`` to 0. The measured value
+    is used at all strengths.
 
     - told, key : the released sums, and the key of the random numbers.
     - loss : function that returns the loss in a model at a strength. model : model of the release.

@@ -22,9 +22,9 @@ episode that takes such a row has the lowest possible return from there; at the 
 The difference of the ends is the *lack*.
 
 **Several policies.** The half-width is a quantile of the largest of k errors. It is computed from 4000 draws
-with the estimated correlations. The interval holds for all policies of one call together. It does not allow
-for other calls with the same part. A policy that acts as before everywhere has the gain 0, with the interval
-[0, 0].
+with the estimated correlations. The interval holds for all policies of one call together. Intervals do not
+allow for other calls with the same part. A policy that acts as before everywhere has the gain 0, with the
+interval [0, 0].
 
 Two policies are compared in the same chain, by differences of values and of slopes. Their errors cancel where
 both take the same actions. The intervals hold for differences and gains together.
@@ -180,7 +180,7 @@ class _Value(NamedTuple):
 def _value(chain: Chain, weights: Floats, before: Bools, used: Bools) -> _Value:
     """Return the value of a policy in the chain, from the start state.
 
-    - weights : (H + 1, R) action probabilities. They are 0 where the policy acts as before.
+    - weights : (H + 1, R) action probabilities. Entries are 0 where the policy acts as before.
     - before : (H + 1, S + 1) mask of the steps and states where the policy acts as before.
     - used : (R,) mask of the rows that are used.
     """
@@ -376,8 +376,8 @@ def evaluate_policies(
     ------
     ValueError
         If the release belongs to another query, a policy is invalid or contradicts ``made``, or an argument
-        is out of range. For first visits, also if no rule determines the rewards, or if episodes can end
-        censored.
+        is out of range. If the release is of first visits, and no rule determines the rewards or episodes can
+        end censored.
     """
     checks.choice("made", made, ("train", "outside", "release"))
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)

@@ -227,7 +227,7 @@ class ReleasePart:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the privacy guarantee of the release. It covers both parts together."""
+        """Return the privacy guarantee of the release. The guarantee covers both parts together."""
         return self.release.guarantee
 
     def step(self, h: int) -> StepSums:
@@ -350,7 +350,7 @@ def release_sizes(release: StepwiseRelease) -> tuple[int, int]:
 def content_hash(release: StepwiseRelease) -> str:
     """Return the SHA-256, in hexadecimal, of the values of a release.
 
-    It does not depend on where they are stored.
+    The hash is the same for a release in memory and in a file.
 
     release : release of counts of offline data. Raises ``ValueError`` for any other object.
     """
@@ -368,9 +368,10 @@ def split_release(
     """Split a release into a training part and a held-out part.
 
     The parts are distributed like releases of two disjoint shares of the users, although each is computed
-    from the sums over all users. They are independent for Poisson counts and Gaussian noise, and uncorrelated
-    for Laplace noise. Learners and estimates read them like any other release. The split costs no privacy
-    budget. A policy that is learned from the training part can be evaluated with the held-out part.
+    from the sums over all users. The parts are independent for Poisson counts and Gaussian noise, and
+    uncorrelated for Laplace noise. Learners and estimates read them like any other release. The split costs
+    no privacy budget. A policy that is learned from the training part can be evaluated with the held-out
+    part.
 
     Parameters
     ----------
@@ -381,8 +382,8 @@ def split_release(
         Share of the users in the training part, in (0, 1).
     steps : ReturnSteps, optional
         Decomposition of returns, for a release of first visits
-        (:func:`discreet.learners.ope.transition_gains.return_steps`). It affects only the returns of the
-        parts.
+        (:func:`discreet.learners.ope.transition_gains.return_steps`). This option affects only the returns of
+        the parts.
 
     Returns
     -------

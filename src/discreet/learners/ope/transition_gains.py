@@ -32,11 +32,11 @@ Each of them changes the result by b, the range of a slope. For several rows, b 
 mean that determines the skewness of a sum. For a sum over hundreds of users, this term is negligible.
 
 **Halves.** The release is split in the same way as in :mod:`discreet.learners.ope.deviation_gains`. The
-halves are M + e and M - e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution. They are
-the halves of :mod:`discreet.learners.ope.release_split`, times 2. Without noise, these are the two halves of
-a randomly split sample, which are independent given the users' actions. All selections use the first half
-(the choosing half). All evaluations use the second half (the judging half). Their standard deviation is the
-larger of the estimates from the two halves.
+halves are M + e and M - e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution. These
+halves are those of :mod:`discreet.learners.ope.release_split`, times 2. Without noise, these are the two
+halves of a randomly split sample, which are independent given the users' actions. All selections use the
+first half (the choosing half). All evaluations use the second half (the judging half). Their standard
+deviation is the larger of the estimates from the two halves.
 
 **Censored ends.** An episode that ends in the censored state c has an unknown outcome. A release counts this
 outcome as the middle of the range of returns. For episodes that reach c from s after action a, let u(s, a) in
@@ -350,8 +350,9 @@ class Chain:
     def unseen(self, rows: Ints, slopes: Floats) -> Floats:
         """Return the (n, n) covariance of n gains that is due to outcomes that no observed user had.
 
-        This is the covariance for ``UNSEEN`` additional users. Each of them changes a gain by the range of
-        the ``slopes`` (n, K, S + 1) of a row. For several rows, this change is the mean b (see the module).
+        The result is the covariance for ``UNSEEN`` additional users. Each of them changes a gain by the range
+        of the ``slopes`` (n, K, S + 1) of a row. For several rows, this change is the mean b (see the
+        module).
         """
         most = np.ptp(slopes, axis=2)
         weight = most**2 * self.taken[rows]
@@ -464,7 +465,8 @@ class TransitionPath(Path):
 def forecast(path: Path) -> tuple[float, float]:
     """Return the expected gain of the default policy, and the standard deviation of its estimate.
 
-    Both are computed from the choosing half only, in units of the range of returns.
+    The gain and its standard deviation are computed from the choosing half only, in units of the range of
+    returns.
     """
     count = path.default
     if not count:
@@ -483,8 +485,8 @@ def return_steps(told: Told) -> ReturnSteps:
     In :class:`~discreet.learners.ope.release_split.ReturnSteps`, c(t) is the mean over steps, weighted by
     arrivals in t. Let k(s, s') be the expected number of visits to s' within the mean number of remaining
     steps. A user in s visits s' later with probability to(s, s'). This probability is the mean of min(1, k(t,
-    s') / k(s', s')) over next states t. Let x(s, s') be the share of users in s who visited s' before. It
-    follows from N(s) x(s, s') = N(s') (1 - x(s', s)) to(s', s).
+    s') / k(s', s')) over next states t. Let x(s, s') be the share of users in s who visited s' before. This
+    share follows from N(s) x(s, s') = N(s') (1 - x(s', s)) to(s', s).
     """
     projected = told.consistent()
     chain = Chain(told, TransitionCounts(projected, projected.sum(axis=1)), 1.0)

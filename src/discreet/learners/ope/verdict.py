@@ -111,8 +111,8 @@ def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
     """Return True if the gain is shown, provided that the consistency test finds no contradiction.
 
     The test is not run, because it takes most of the time of a verdict. Forecasts use this function: they
-    simulate releases of an environment without hidden causes. There the test rejects at most once in a
-    thousand times.
+    simulate releases of an environment without hidden causes. In such releases, the test rejects at most once
+    in a thousand times.
     """
     if not path.clear(count):
         return False
