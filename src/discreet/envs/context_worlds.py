@@ -66,7 +66,7 @@ class ContextWorld:
 
     @property
     def horizon(self) -> int:
-        """Number of decisions of a user: 1."""
+        """Number of decisions per user, which is 1."""
         return 1
 
     @property

@@ -1,4 +1,4 @@
-"""Gymnasium interface of a :class:`TabularMDP`. Only this module imports Gymnasium."""
+"""Gymnasium interface of a :class:`TabularMDP`. This module is separate because it imports Gymnasium."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ b_h = H - h + 1.
 1. Visits and transitions are combined by least squares (``combine``), then truncated at 0.
 2. For each (h, s, a), the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
    (:mod:`discreet.learners.estimation.model_kernels`; online learners use the same projection). Then n~ = sum
-   x and P~ = x / n~. Because the n^(s') are truncated at 0, the minimum is unique. It is x = n^(s') if their
-   sum satisfies the constraint. Otherwise all entries are increased by the same amount, or decreased by the
-   same amount but not below 0.
+   x and P~ = x / n~. Because the n^(s') are truncated at 0, the minimum is unique. The minimum is at x =
+   n^(s') if their sum satisfies the constraint. Otherwise all entries are increased by the same amount, or
+   decreased by the same amount but not below 0.
 3. A pair is *supported* if n~ > T.
 4. Let iota = log(H S A / p). Let r be the known reward, or the estimate 1/2 + R~ / n~ from centred reward
    sums R~. For h = H, ..., 1,
@@ -347,8 +347,8 @@ class _Pessimistic(Knobs):
         """Learn a policy from one release.
 
         The release is read from the last step to the first, and only one step is in memory. The known rewards
-        (``spec.known_rewards``) can differ from those for which the release was made. So can all options that
-        are not part of the query.
+        (``spec.known_rewards``) can differ from those for which the release was made. All options that are
+        not part of the query can differ too.
 
         prior : public model that counts as additional visits
             (:mod:`~discreet.learners.offline.prior_counts`). The problem must be declared stationary. The

@@ -417,7 +417,7 @@ class Linear(Knobs):
 
 
 def _targets(layout: Layout, known_rewards: bool) -> Iterator[tuple[int, float]]:
-    """Yield pairs of step h and the upper bound of its regression targets, from the last step to the first.
+    """Yield each step h with the upper bound of its regression targets, from the last step to the first.
 
     If rewards are known, the last step has no targets and is left out.
     """
@@ -734,8 +734,8 @@ class VAPVI(_VarianceAware):
     ) -> tuple[Question, ...]:
         """Return the queries without noise, from the last step to the first.
 
-        Each step has four queries: the Gram matrix, the response of V^2, the response of V, and the weighted
-        Gram matrix with its response. They are in this order. See :meth:`questions` for the arguments;
+        Each step has four queries, in this order: the Gram matrix, the response of V^2, the response of V, and
+        the weighted Gram matrix with its response. See :meth:`questions` for the arguments;
         ``exact`` and ``episodes`` are not used.
         """
         found: list[Question] = []

@@ -5,7 +5,7 @@ are post-processing and cost no privacy budget. The file is an ordinary Parquet 
 reads it). Each row of the file is one cell of a table. Each table of a step is one row group. The columns
 are:
 
-- ``family`` is the name of the table: ``visits``, ``transition_counts``, ..
+- ``family`` is the name of the table, for example ``visits`` or ``transition_counts``.
 - ``step`` is h, starting at 0.
 - In a release of counts, ``state``, ``action`` and ``next_state`` identify the cell. Only admissible pairs
   are included. Rows are sorted by state, then action, then next state. ``next_state`` is null if the table

@@ -16,10 +16,10 @@ is in [0, 1] (:func:`truncated`). Therefore the query, the noise and the guarant
 The third bound holds with probability 1 - e^(-L) (Bernstein). The noise of a sum of X_B is 2 B times that of
 a sum of y. The bias does not decrease with the number of users. The bias costs a user at most 2 H u B^(-v).
 
-**Bonus.** It is that of the learner for bounded rewards with three changes. The Hoeffding width of rewards in
-[0, 1] is sqrt(L / (2 n)), so the coefficient L_r of 1 / sqrt(D) is multiplied by 2 s. The noise bound E_2 of
-rewards is multiplied by 2 B. If there is noise, 2 B L / 3 is added to E_2. The bias is not part of the bonus:
-it would be equal for all pairs and would not change the order of Q below the cap.
+**Bonus.** The bonus is that of the learner for bounded rewards, with three changes. The Hoeffding width of
+rewards in [0, 1] is sqrt(L / (2 n)), so the coefficient L_r of 1 / sqrt(D) is multiplied by 2 s. The noise
+bound E_2 of rewards is multiplied by 2 B. If there is noise, 2 B L / 3 is added to E_2. The bias is not part
+of the bonus: it would be equal for all pairs and would not change the order of Q below the cap.
 
 **Threshold.** Let c bound the noise of a sum of y. The bias and the error 2 B c / n from noise are equal at
 
@@ -150,7 +150,7 @@ class _Truncated(PostProcessed):
         return errors
 
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each option whose value makes the regret theorem invalid."""
+        """Yield one text for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         yield f"rewards are truncated at {self.threshold:g}: the bias of truncation is not in the bonus"
 

@@ -422,7 +422,7 @@ class JointPosterior(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each part of the learner that no regret theorem covers.
+        """Yield one text for each part of the learner that no regret theorem covers.
 
         There is at least one text, because this learner has no theorem.
         """

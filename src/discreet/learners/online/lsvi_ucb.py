@@ -445,7 +445,7 @@ class LSVIUCB(LinearLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each option whose value makes the regret theorem invalid."""
+        """Yield one text for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.beta == "range":
             yield "beta = 'range' is measured, not that of the theorem"

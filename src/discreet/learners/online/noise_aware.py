@@ -214,8 +214,9 @@ class NoiseAwareUCBVI(GreedyLearner):
     2. **Flow.** The number of users who arrive at a state equals the number who leave it. Counts are
        projected onto this constraint. Counted visits are averaged with visit numbers that a rough model
        predicts.
-    3. **Posterior mean of a row.** It is a weighted mean of the data of one step and the average over steps.
-       The weights depend on how much steps differ, apart from noise and sampling error (empirical Bayes).
+    3. **Posterior mean of a row.** The mean is a weighted average of the data of one step and the average
+       over steps. The weights depend on how much steps differ, apart from noise and sampling error (empirical
+       Bayes).
     4. **Posterior mean of a reward.** The prior is a mixture of a component near 0 and a normal component,
        fitted to all pairs. It is updated with the data of all steps, then with the data of the step itself.
     5. **Optimism bonus.** Most users follow the policy that maximises the value with this bonus at step h:
@@ -227,15 +228,15 @@ class NoiseAwareUCBVI(GreedyLearner):
        pair's own data, and s_r from differences between pairs. Untried rows have one more term if rewards are
        known.
     6. **Explorers.** A few users follow exploring policies, because a wrong estimate may otherwise never be
-       corrected. Their number is public (:func:`explorers_among`). It falls to 0 at the end of a run of known
+       corrected. Their number is public (:func:`explorers_among`) and falls to 0 at the end of a run of known
        length. A *width* is a number of posterior standard deviations that grows like sqrt(ln(users)).
 
        - Explorers 1 and 2 plan with a random draw from an approximate posterior. Explorer 2 has a larger
          width.
-       - Explorer 3 plans with upper ends of the posterior. It adds five pseudo-visits with reward 1 to a
-         pair.
-       - Explorer 4 is used with privacy noise. It assigns the maximum value to rows whose noise exceeds the
-         data. After two million users, it ignores rewards and plans to reach these rows.
+       - Explorer 3 plans with upper ends of the posterior. This explorer adds five pseudo-visits with reward
+         1 to a pair.
+       - Explorer 4 is used with privacy noise. This explorer assigns the maximum value to rows whose noise
+         exceeds the data. After two million users, it ignores rewards and plans to reach these rows.
     7. **Batches.** A batch ends when the number of users has grown by the factor ``replan_growth``. Its
        greedy policies break ties in four independent random ways.
 
@@ -658,7 +659,7 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     # ---------------------------------------------------------------------------- description
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each part of the learner that no regret theorem covers.
+        """Yield one text for each part of the learner that no regret theorem covers.
 
         There is at least one text, because the bonus is not a confidence bound.
         """

@@ -6,10 +6,10 @@ be the released model (projection "lp"), and let w be the widths of
 
     Q = {q an occupancy measure of P~ :  <q, r~ + w> >= level},    level = max over q' of <q', r~ - w>.
 
-Q contains exactly the policies that elimination by data in SDP-PE keeps: those whose upper bound is at least
-the largest lower bound. Both bounds are linear in q. Let v^ be the largest <q, r~> and xi the largest <q, w>
-over all policies. The condition <q, r~> >= v^ - 2 xi describes a larger set, because <q, r~> >= level - <q,
-w> >= v^ - 2 xi for q in Q.
+Q contains exactly the policies that elimination by data in SDP-PE keeps. The upper bound of these policies is
+at least the largest lower bound. Both bounds are linear in q. Let v^ be the largest <q, r~> and xi the
+largest <q, w> over all policies. The condition <q, r~> >= v^ - 2 xi describes a larger set, because <q, r~>
+>= level - <q, w> >= v^ - 2 xi for q in Q.
 
 In a stage, for every triple (h, s, a), L_0 users follow the member of Q that visits the triple most often.
 This member is the solution of a linear programme. The programme is solved exactly by its one-dimensional dual
@@ -282,7 +282,7 @@ class SDPPEOM(StagedLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each option whose value makes the regret theorem invalid.
+        """Yield one text for each option value that makes the regret theorem invalid.
 
         There is at least one text, because the theorem does not cover sets of occupancy measures.
         """

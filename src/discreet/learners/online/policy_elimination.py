@@ -1,6 +1,7 @@
 r"""Policy elimination with crude and fine exploration: SDP-PE (Bai et al. 2024) and APEVE (Qiao et al. 2022).
 
-Stage b starts with the set phi_b of deterministic policies that can still be optimal. It has three parts.
+Stage b starts with the set phi_b of deterministic policies that can still be optimal. Each stage has three
+parts.
 
 1. *Crude exploration* proceeds step by step, for h = 1..H. For every triple (h, s, a), L_0 users follow the
    policy of phi_b that visits the triple most often in the crude model of the steps before h. Only the counts
@@ -432,7 +433,7 @@ class SDPPE(StagedLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each option whose value makes the regret theorem invalid."""
+        """Yield one text for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.elimination == "data":
             yield "elimination = 'data' keeps an optimal policy, but the theorem is about xi_b"

@@ -1,8 +1,8 @@
 """Public prior model of a learner: transition probabilities and mean rewards known before the first user.
 
-A prior is public. It can come from a simulator, from the literature, or from an earlier private release. It
-costs no privacy budget and changes neither the query nor the guarantee of a run. The learner estimates the
-error of the prior from its own releases (:mod:`discreet.learners.online.prior_kernels`).
+A prior is public. The source can be a simulator, the literature, or an earlier private release. A prior costs
+no privacy budget and changes neither the query nor the guarantee of a run. The learner estimates the error of
+the prior from its own releases (:mod:`discreet.learners.online.prior_kernels`).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Prior:
     Parameters
     ----------
     model : TabularMDP, or a pair of arrays (S, A, S) and (S, A)
-        Transition probabilities and mean rewards. A pair whose row of probabilities is all 0 has no prior. If
-        a TabularMDP differs from step to step, its average over steps is used.
+        Transition probabilities and mean rewards. If all probabilities of a pair are 0, the pair has no
+        prior. If a TabularMDP differs from step to step, its average over steps is used.
     strength : float, or (S, A) array
         Strength of the prior of each pair, as a number of visits, at least 2. In an array, a value below 2
         means that the pair has no prior.

@@ -6,8 +6,8 @@ Source: Ngo, Vietri and Wu (2022, arXiv 2202.01292). The learner is :class:`LSVI
 1. Noisy prefix sums of phi phi^T are released after every user (preset ``paper``).
 2. A new policy is computed when det Lambda_h has doubled for some h since the last policy change. Then the
    response of every step is queried again, over all users so far.
-3. Let lambda~ be a bound on the operator norm of the noise. Lambda_h has the ridge 2 lambda~. It differs
-   between releases only because the bound grows with the number of noise terms.
+3. Let lambda~ be a bound on the operator norm of the noise. Lambda_h has the ridge 2 lambda~. The ridge
+   differs between releases only because the bound grows with the number of noise terms.
 
 The number of rounds of queries is limited in advance to
 
@@ -24,9 +24,9 @@ available here. The width beta of the preset ``paper`` is quoted from the public
     beta = 5 H^2 sqrt(d lambda~) log(chi) + 6 d H sqrt(log(chi)),                                  (2)
     chi = 254 * 162 K^4 d U H / p,   U = max(1, 1 + 2 H sqrt(d K) / lambda~).
 
-In U, the bound on the noise of responses is set to lambda~. It occurs only inside the logarithm. The limit on
-policy changes in that code has two nested logarithms. It is smaller than the number of doublings, so (1)
-replaces it.
+In U, the bound on the noise of responses is set to lambda~. The value U occurs only inside the logarithm. The
+limit on policy changes in that code has two nested logarithms. That limit is smaller than the number of
+doublings, so (1) replaces it.
 
 **No theorem.** With noise, determinants need not grow, and the usual analysis of rule 2 fails (abstract of
 Zhou 2026, arXiv 2605.23131). The width (2) is large. With H = d = 4 and rho = 1, every Q stays at its upper
@@ -87,7 +87,7 @@ class PrivateLSVIUCB(LSVIUCB):
         return replace(mine, switches=mine._doublings(spec))
 
     def _doublings(self, spec: ProblemSpec) -> int:
-        """Return the limit (1) on the number of policy changes. It depends on public facts only."""
+        """Return the limit (1) on the number of policy changes. The limit depends only on public facts."""
         law, query = self._noise_of_one_sum(spec), self._query(spec)
         d, largest = query.features.dimension, bonuses.users(spec) * query.features.bound**2
         total = 0.0
@@ -120,7 +120,7 @@ class PrivateLSVIUCB(LSVIUCB):
         return float(self.bonus_scale or 0.0) * beta
 
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each option whose value makes the regret theorem invalid."""
+        """Yield one text for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.beta == "published":
             yield "beta is quoted from public code, not from the paper"

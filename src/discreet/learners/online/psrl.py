@@ -32,8 +32,8 @@ PSRL gives no privacy: a policy that is optimal in a draw from the posterior dep
 bound on one user's influence.
 
 The defaults were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy``
-(benchmarks/baselines.py, ``--part tuning``). There, learning is faster with weak priors and several draws per
-release.
+(benchmarks/baselines.py, ``--part tuning``). In these environments, learning is faster with weak priors and
+several draws per release.
 """
 
 from __future__ import annotations
@@ -78,8 +78,9 @@ class PSRL(RandomizedLearner):
         ``default``: options chosen on training environments. ``theory``: the prior Dirichlet(1, ..., 1) and a
         new draw before each user.
     prior_visits : float or "S"
-        Weight m > 0 of the prior of the transition probabilities, as a number of visits. It is distributed
-        evenly over the S successor states. "S" means m = S, which gives the prior Dirichlet(1, ..., 1).
+        Weight m > 0 of the prior of the transition probabilities, as a number of visits. The weight is
+        distributed evenly over the S successor states. "S" means m = S, which gives the prior Dirichlet(1,
+        ..., 1).
     prior_rewards : float
         Parameter b > 0 of the prior Beta(b, b) of each mean reward.
 
@@ -123,6 +124,6 @@ class PSRL(RandomizedLearner):
         return Draw(rewards, rows, np.ones(state.visits.shape))
 
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each option that makes the Bayesian regret bound invalid."""
+        """Yield one text for each option value that makes the Bayesian regret bound invalid."""
         yield from super().heuristics()
         yield "the bound is an average over the prior, for stationary worlds"

@@ -6,11 +6,11 @@ split into ``samples`` sub-batches, each with a separate draw. An unlucky draw t
 users.
 
 **Exact sums only.** The distribution is, for example, a posterior, or a normal distribution with a variance
-proportional to 1 / (N + 1). It is correct only if the counts N are true numbers of visits. Noisy counts can
-be negative, and the distribution does not account for their noise. A distribution computed from noisy counts
-is not the posterior and is too narrow. Therefore ``begin``, ``query`` and ``schedule`` reject a private
-budget, and ``plan`` rejects noisy sums. With ``NoPrivacy``, these learners are baselines without a privacy
-guarantee.
+proportional to 1 / (N + 1). The distribution is correct only if the counts N are true numbers of visits.
+Noisy counts can be negative, and the distribution does not account for their noise. A distribution computed
+from noisy counts is not the posterior and is too narrow. Therefore ``begin``, ``query`` and ``schedule``
+reject a private budget, and ``plan`` rejects noisy sums. With ``NoPrivacy``, these learners are baselines
+without a privacy guarantee.
 
 **Random draws** come from a NumPy generator. The key of the public random stream and the address
 (``ROLE_SAMPLES``, release, sub-batch) determine the generator. Therefore the drawn values do not depend on
@@ -137,7 +137,7 @@ class RandomizedLearner(Knobs):
         return Schedule(spec.users, growth=self.replan_growth, plans="deterministic")
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query for transition counts. It includes reward sums unless rewards are known."""
+        """Return the query for transition counts. The query includes reward sums unless rewards are known."""
         self._check(spec)
         return CountQuery(
             spec.layout,
@@ -245,7 +245,7 @@ class RandomizedLearner(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each option whose value makes the regret theorem invalid."""
+        """Yield one text for each option value that makes the regret theorem invalid."""
         if float(self.replan_growth or 1.0) > 1.0:
             yield "several users follow one policy (the theorem replans for each)"
 

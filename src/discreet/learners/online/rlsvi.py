@@ -7,15 +7,15 @@ Before each policy update, the learner computes, backward over steps h and for e
 
     w_h(s, a) ~ Normal(0, sigma_h^2 / (N + 1)) independently,     V_h(s) = max_a Q_h(s, a).
 
-The next users follow the greedy policy of Q. The formula is the solution of a least-squares problem whose
-targets each have Gaussian noise of variance sigma_h^2. Its regulariser corresponds to one pseudo-visit with
+The next users follow the greedy policy of Q. The formula is the solution of a least-squares problem in which
+each target has Gaussian noise of variance sigma_h^2. Its regulariser corresponds to one pseudo-visit with
 value p_h (Osband, Van Roy and Wen 2016).
 
 - ``preset="theory"``: p_h = 0 and sigma_h^2 = beta_k = S H^3 log(2 H S A k) / 2 before user k. Values are not
   clipped. Worst-case regret is O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019). This preset learns almost nothing from
   20 000 users: on RiverSwim, sqrt(beta_k) is about 600, but no value is above 20.
 - ``preset="default"``: sigma_h = ``noise_const`` (H - h) and p_h = ``prior_value`` (H - h), with h from 0. Q
-  is clipped to [0, H - h]. The exploration comes mainly from the pseudo-visit, whose value is half of the
+  is clipped to [0, H - h]. The exploration comes mainly from the pseudo-visit, which has a value of half the
   range. The constants were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy``
   (benchmarks/baselines.py, ``--part tuning``). This preset is a heuristic without a theorem.
 
@@ -167,7 +167,7 @@ class RLSVI(RandomizedLearner):
         return Draw(rewards, state.transitions, denominators)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each option whose value makes the regret theorem invalid."""
+        """Yield one text for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.noise_const != "theory":
             yield f"noise_const = {self.noise_const:g} replaces the variance of the theory"

@@ -98,7 +98,7 @@ def batch_size(users: int, every: int | None, growth: float | None, spec: Proble
     """Return the number of users in the batch that starts after ``users`` users.
 
     The total number of users grows by ``every``. If ``growth`` is given, it grows by this factor, and by at
-    least 1. It never exceeds ``spec.users``.
+    least 1. The total never exceeds ``spec.users``.
     """
     later = users + (every or 1) if growth is None else max(users + 1, math.ceil(growth * users))
     return later - users if spec.users is None else min(later, spec.users) - users
@@ -143,8 +143,7 @@ class TabularLearner(Knobs, ABC):
     stationary : bool
         True: pool the counts of all steps. This is allowed only if the problem is declared stationary.
     replan_every : int
-        Release and replan after this number of users, at least 1. It is 1 in the presets ``paper`` and
-        ``theory``.
+        Release and replan after this number of users, at least 1. The presets ``paper`` and ``theory`` use 1.
     replan_growth : float
         Alternative to ``replan_every``: release when the number of users has grown by this factor, which is
         at least 1.0. The factor 1.0 means a release after every user. The default is 1.1 with privacy and
@@ -220,7 +219,7 @@ class TabularLearner(Knobs, ABC):
     def tie_batches(self) -> int:
         """Return the number of sub-batches of a batch that break ties independently.
 
-        It is 1 for all learners that are not greedy.
+        The number is 1 for all learners that are not greedy.
         """
         return 1
 
@@ -372,7 +371,7 @@ class TabularLearner(Knobs, ABC):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each option whose value makes the regret theorem invalid."""
+        """Yield one text for each option value that makes the regret theorem invalid."""
         for name in ("bonus_scale", "stat_scale"):
             if getattr(self, name) < 1.0:
                 yield f"{name} = {getattr(self, name):g} is below 1"
@@ -384,7 +383,7 @@ class TabularLearner(Knobs, ABC):
             yield f"several users follow one policy{when} (the theorem replans for each)"
 
     def summary(self) -> str:
-        """Return a text that lists the options and says whether the regret theorem holds for them.
+        """Return a text that lists the options and states whether the regret theorem holds for them.
 
         The privacy guarantee never depends on the options.
         """
@@ -476,7 +475,7 @@ class ErrorAware(BonusLearner):
         Rule that computes the bounds E from the noise distribution; see
         :class:`discreet.learners.estimation.tabular_model.ErrorBounds`.
     E_z : float
-        Bound E in standard deviations of the noise. It is used only with ``E_mode="sd"``.
+        Bound E in standard deviations of the noise. This option is used only with ``E_mode="sd"``.
     noise_failure : float
         Probability that any noise exceeds its bound E, in (0, 1).
     """
@@ -507,7 +506,7 @@ class ErrorAware(BonusLearner):
         return self._bounds.of(laws, spec.layout, bonuses.users(spec))
 
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each option whose value makes the regret theorem invalid."""
+        """Yield one text for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.priv_scale is not None and self.priv_scale < 1.0:
             yield f"priv_scale = {self.priv_scale:g} is below 1"
@@ -558,7 +557,7 @@ class PostProcessed(ErrorAware):
         knobs[kernels.LOWER_NOISE] *= knobs[kernels.PRIVACY]
 
     def heuristics(self) -> Iterator[str]:
-        """Yield texts, one for each option whose value makes the regret theorem invalid."""
+        """Yield one text for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.post == "raw" and not self.clip_negative:
             yield "clip_negative = False leaves a gap in the proof of optimism"

@@ -31,7 +31,7 @@ class CensoredShare(NamedTuple):
 def censored_share(told: Told) -> CensoredShare | None:
     """Return an upper bound on the share of episodes that end censored; None if no episode can end censored.
 
-    A release counts the episodes that end in another terminal state before the last step. It does not
+    A release counts the episodes that end in another terminal state before the last step. A release does not
     distinguish censored episodes from episodes that reach the last step. The returned share includes both.
     """
     end = told.question.returns.censored

@@ -62,7 +62,7 @@ probability of moving to such states is allowed as a bias.
 
 The test is applied separately to contrasts and to levels. It rejects if the largest |z| has Bonferroni p
 below 5e-4, or if the sum of squares has p below 1e-5 by Satterthwaite's approximation. Related tests need
-trajectories (Shi et al. 2020, arXiv 2002.01751); this test needs only the released sums. It is
+trajectories (Shi et al. 2020, arXiv 2002.01751); this test needs only the released sums. The test is
 post-processing and costs no privacy budget.
 
 **Censored ends.** An episode with unknown outcome (``ReturnBounds.censored``) has the middle of the range as
@@ -249,7 +249,7 @@ class Consistency:
 
 
 def covered(tested: Bools, visits: Floats, rows: Ints) -> float:
-    """Return the share of ``visits`` (K,) whose row in ``rows`` (K,) was tested.
+    """Return the share of ``visits`` (K,) for which the row in ``rows`` (K,) was tested.
 
     tested : (R,) mask of the tested rows.
     """

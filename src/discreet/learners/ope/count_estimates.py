@@ -27,10 +27,10 @@ return. In (1), counts are not truncated or projected, and values are not clippe
   (sigma_t^2 ||V - c||^2 + sigma_r^2 + (g Y)^2 sigma_n^2). The last term is from the delta method. Given the
   visited states, the next states are independent of the later part of the episodes, with variance Var(r + V)
   / N.
-* **Variance of the value.** It is the sum over h, s of d_h(s)^2 times the variance at (h, s). Here d is the
-  estimated occupancy of the policy, projected onto a simplex. The variance of the initial distribution, which
-  is estimated from the visits of step 0, is added. The errors of the initial distribution and of step 0 can
-  be correlated, so their standard deviations are summed.
+* **Variance of the value.** The variance is the sum over h, s of d_h(s)^2 times the variance at (h, s). Here
+  d is the estimated occupancy of the policy, projected onto a simplex. The variance of the initial
+  distribution, which is estimated from the visits of step 0, is added. The errors of the initial distribution
+  and of step 0 can be correlated, so their standard deviations are summed.
 
 **Support.** A pair is used if N^ > 4 sigma_n, N^ >= 1 and the standard deviation of q is at most b_h / 4. The
 value of any other pair can be anywhere in [0, b_h], or in [r, min(r + b_{h+1}, b_h)] for known r. (1) is
@@ -430,10 +430,10 @@ def response(
 ) -> Floats:
     """Return the (R,) coefficients kappa of (3): the dependence of the scores on the noise of q.
 
-    kappa is in [0, 1]. The value is 1 unless the release indicates a smaller value. It is estimated by the
-    slope of a weighted regression of scores on q within states, plus 2 standard errors. There is one
-    regression for each class of at least 40 pairs with similar numbers of visits. Because q also contains
-    signal, the slope is between kappa and the coefficient with which the scores depend on the signal.
+    kappa is in [0, 1]. The value is 1 unless the release indicates a smaller value. Its estimate is the slope
+    of a weighted regression of scores on q within states, plus 2 standard errors. There is one regression for
+    each class of at least 40 pairs with similar numbers of visits. Because q also contains signal, the slope
+    is between kappa and the coefficient with which the scores depend on the signal.
 
     - scores, visits : (R,) scores and visits of the rows.
     - q, deviations : (R,) values of the rows, and their standard deviations.

@@ -73,8 +73,8 @@ The remaining part of the shrunk gain varies over steps in proportion to Cov_b(V
 the slope in a regression of a change of V_h+1 on a change of W. Rewards that no rule determines are assumed
 constant over steps. They are fitted so that the model reproduces the measured returns of first visits.
 
-**Error of r.** It is measured by fitting the model again to releases that are drawn from the model. The
-shrunk gains determine the weights of the states in r. Their errors are independent of the errors of the
+**Error of r.** The error is measured by fitting the model again to releases that are drawn from the model.
+The shrunk gains determine the weights of the states in r. Their errors are independent of the errors of the
 judging half, and their variance is added. This procedure does not show effects that are hidden by noise. The
 projection removes next states whose counts are below the noise, including death and discharge. In the model,
 users therefore return to states more often than in reality, and r is too far from 1. Let the reliability t of
@@ -476,8 +476,8 @@ class Path:
         """Return the (S + 1,) rewards on arrival in a state, and the (S + 1,) rewards of a step from a state.
 
         All rewards are in units of the range of returns. The rewards of a step are means under the behaviour
-        policy. If a rule determines the rewards on arrival, they are 0. Otherwise they are fitted so that the
-        model reproduces the measured returns of first visits.
+        policy. If a rule determines the rewards on arrival, they are 0. Otherwise the rewards of a step are
+        fitted so that the model reproduces the measured returns of first visits.
         """
         told, question = self.told, self.told.question
         returns, states = question.returns, told.layout.states

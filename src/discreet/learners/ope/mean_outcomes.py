@@ -63,8 +63,8 @@ def mean_outcome(told: Told, row: int) -> tuple[float, float]:
 def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int, tuple[MeanOutcome, ...]]:
     """Return a dict from states to the mean outcomes of their actions.
 
-    It contains all states that have several actions and whose visits exceed the noise. Actions with counts
-    that do not exceed the noise are left out. States and actions are in the order of the layout.
+    The dict contains all states that have several actions and whose visits exceed the noise. Actions with
+    counts that do not exceed the noise are left out. States and actions are in the order of the layout.
 
     found : result of the consistency test of the same release. level : confidence level of each interval, in
     (0, 1).

@@ -13,8 +13,9 @@ state and action, marginalised importance sampling and the doubly robust method 
 Ma and Wang 2019, arXiv 1906.03393; Yin and Wang 2020, arXiv 2001.10742). Counts of states and rows are
 projected unless they exceed the noise.
 
-**Variance.** It is computed by the delta method. For pi, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)), where
-d_h(s) is the probability that pi is in s at step h. An increase of the cell M(s, a, t) changes J(P_pi) by
+**Variance.** The variance is computed by the delta method. For pi, let c(s, t) = sum_h d_h(s) (w(t) +
+V_h+1(t)), where d_h(s) is the probability that pi is in s at step h. An increase of the cell M(s, a, t)
+changes J(P_pi) by
 
     pi(a | s) [c(s, t) - P_a c(s, .)] / N(s, a) + u(s) [c(s, t) - P_b c(s, .)] / N(s)                   (2)
 
@@ -34,12 +35,12 @@ is widened by this number on each side. If more than one twentieth of the decisi
 is reported.
 
 **Learned minus external.** The learned policy L was chosen from the choosing half M + e. The added errors e
-have the same distribution as the errors x of the release. Given the choice, the mean of x is not 0: E[x |
-x + e] = (x + e) / 2. Therefore L must be evaluated from the judging half M - e, for which E[x - e |
-x + e] = 0. The external policy R was not chosen, but L was chosen *instead of R*: L differs from R where the
-estimates of R's actions were too low. Given the choice, an estimate of R from the whole of M would be too low
-by half of that error, and the difference would be too high. Therefore both policies are evaluated from the
-judging half, in one chain:
+have the same distribution as the errors x of the release. Conditional on this choice, the mean of x is not 0:
+E[x | x + e] = (x + e) / 2. Therefore L must be evaluated from the judging half M - e, for which E[x - e | x +
+e] = 0. The external policy R was not chosen, but L was chosen *instead of R*: L differs from R where the
+estimates of R's actions were too low. Conditional on this choice, an estimate of R from the whole of M would
+be too low by half of that error, and the difference would be too high. Therefore both policies are evaluated
+from the judging half, in one chain:
 
     D(M - e) = J_L(M - e) - J_R(M - e),   Var = sum over cells (slope_L - slope_R)^2 2 (sigma^2 + M).   (3)
 

@@ -12,8 +12,8 @@ u_h(s). The lowest value under a cause of strength L that is drawn again at each
 The proof is the induction for bound A of :mod:`discreet.learners.ope.hidden_cause`. In that module, w is 0 or
 1 and does not depend on the step. The behaviour policy's value is identified, so the loss is J(pi) -
 J_low(L). Its standard deviation is measured by fitting the model again to drawn releases. The bound for
-lasting causes is for each decision separately. It uses the expected number of visits at which pi takes action
-a instead of the first visits.
+lasting causes is for each decision separately. This bound uses the expected number of visits at which pi
+takes action a instead of the first visits.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def loss_of_policy(told: Told, model: ProjectedModel, table: PolicySteps, streng
 
 
 def visited_rows(told: Told, model: ProjectedModel, table: PolicySteps) -> Floats:
-    """Return the (R,) expected numbers of decisions in an episode, by the row whose action the policy takes.
+    """Return the (R,) expected number of decisions per episode that take the action of each row.
 
     - told : released sums. model : their projected counts.
     - table : the policy. Decisions that follow the behaviour policy do not count.

@@ -319,8 +319,8 @@ def check_spec(spec: object) -> None:
 def check_kind(release: StepwiseRelease, spec: ProblemSpec) -> None:
     """Raise ``ValueError`` if ``spec`` has the layout of the release but the release has no table per step.
 
-    There are two possible causes. Either ``spec.layout`` was taken from a release of first visits, whose
-    query has a start state and one more step than the environment. Or the release was counted over all steps
+    There are two possible causes. Either ``spec.layout`` was taken from a release of first visits; its query
+    has a start state and one more step than the environment. Or the release was counted over all steps
     together.
     """
     slots = release_sizes(release)[0]

@@ -18,11 +18,11 @@ small. Therefore counts are not projected if they exceed four times the norm of 
 these rows and states, only visits and transitions are reconciled by least squares. The counts of all other
 rows and states are projected by :meth:`~discreet.learners.ope.first_visit_query.Told.consistent`.
 
-**Variance.** It is computed by the delta method. For a policy, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)),
-where d_h(s) is its probability of being in s at step h. For every a, an increase of the cell M(s, a, t)
-changes J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s). In unchanged states, it changes J(P_pi) in the same way.
-In changed states, it changes J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), and only if a is the new
-action. The variance of a cell is sigma^2 + M (times the episodes per user).
+**Variance.** The variance is computed by the delta method. For a policy, let c(s, t) = sum_h d_h(s) (w(t) +
+V_h+1(t)), where d_h(s) is its probability of being in s at step h. For every a, an increase of the cell M(s,
+a, t) changes J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s). In unchanged states, it changes J(P_pi) in the
+same way. In changed states, it changes J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), and only if a is
+the new action. The variance of a cell is sigma^2 + M (times the episodes per user).
 
 Three corrections follow. A projected row is a distribution, so the error of a mean over it is at most the
 range of the averaged values. If a few users all have the same outcome, the estimated variance of M is 0, and
