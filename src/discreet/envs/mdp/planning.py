@@ -42,7 +42,7 @@ def policy_value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
 
     The first state follows the initial distribution.
 
-    Raises the errors of :func:`evaluate_policy`.
+    Raises ``ValueError`` if the policy is invalid.
     """
     return float(mdp.initial @ evaluate_policy(mdp, policy)[0])
 
@@ -52,7 +52,7 @@ def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
 
     The result is (H, S, A). Its entries sum to 1 at each step.
 
-    policy : (H, S) int, or (H, S, A) probabilities. Raises the errors of :func:`evaluate_policy`.
+    policy : (H, S) int, or (H, S, A) probabilities. Raises ``ValueError`` if the policy is invalid.
     """
     layout = mdp.layout
     stochastic, rows, probabilities = policy_rows(layout, policy)

@@ -80,6 +80,11 @@ class TabularMDP(Sized):
         Means in [0, 1] of the rewards before clipping, for rewards that devices clip. Regret is computed from
         these means. None: devices do not clip rewards.
 
+    Raises
+    ------
+    ValueError
+        If a shape, probability, reward, state or mask is invalid. The message names the argument.
+
     Notes
     -----
     An MDP is stationary if the arrays of transitions and of rewards have one slot. If an array is given as

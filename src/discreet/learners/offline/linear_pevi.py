@@ -734,9 +734,9 @@ class VAPVI(_VarianceAware):
     ) -> tuple[Question, ...]:
         """Return the queries without noise, from the last step to the first.
 
-        Each step has four queries, in this order: the Gram matrix, the response of V^2, the response of V, and
-        the weighted Gram matrix with its response. See :meth:`questions` for the arguments;
-        ``exact`` and ``episodes`` are not used.
+        Each step has four queries, in this order: the Gram matrix, the response of V^2, the response of V,
+        and the weighted Gram matrix with its response. See :meth:`questions` for the arguments; ``exact`` and
+        ``episodes`` are not used.
         """
         found: list[Question] = []
         for h, high in _targets(layout, known_rewards):

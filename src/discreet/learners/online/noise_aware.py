@@ -214,9 +214,8 @@ class NoiseAwareUCBVI(GreedyLearner):
     2. **Flow.** The number of users who arrive at a state equals the number who leave it. Counts are
        projected onto this constraint. Counted visits are averaged with visit numbers that a rough model
        predicts.
-    3. **Posterior mean of a row.** The mean is a weighted average of the data of one step and the average
-       over steps. The weights depend on how much steps differ, apart from noise and sampling error (empirical
-       Bayes).
+    3. **Posterior mean of a row.** It is a weighted mean of one step's data and the average over steps. The
+       weights depend on how much steps differ, apart from noise and sampling error (empirical Bayes).
     4. **Posterior mean of a reward.** The prior is a mixture of a component near 0 and a normal component,
        fitted to all pairs. It is updated with the data of all steps, then with the data of the step itself.
     5. **Optimism bonus.** Most users follow the policy that maximises the value with this bonus at step h:
@@ -231,12 +230,10 @@ class NoiseAwareUCBVI(GreedyLearner):
        corrected. Their number is public (:func:`explorers_among`) and falls to 0 at the end of a run of known
        length. A *width* is a number of posterior standard deviations that grows like sqrt(ln(users)).
 
-       - Explorers 1 and 2 plan with a random draw from an approximate posterior. Explorer 2 has a larger
-         width.
-       - Explorer 3 plans with upper ends of the posterior. This explorer adds five pseudo-visits with reward
-         1 to a pair.
-       - Explorer 4 is used with privacy noise. This explorer assigns the maximum value to rows whose noise
-         exceeds the data. After two million users, it ignores rewards and plans to reach these rows.
+       - Explorers 1 and 2 plan with a draw from an approximate posterior. Explorer 2 has a larger width.
+       - Explorer 3 plans with upper ends of the posterior. It adds five pseudo-visits of reward 1 to a pair.
+       - Explorer 4 is used with privacy noise. It assigns the maximum value to rows whose noise exceeds the
+         data. After two million users, it ignores rewards and plans to reach these rows.
     7. **Batches.** A batch ends when the number of users has grown by the factor ``replan_growth``. Its
        greedy policies break ties in four independent random ways.
 

@@ -177,7 +177,7 @@ class VectorGradientLearner(Knobs):
     def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the schedule for the problem ``spec``.
 
-        Its batches grow. Raises the errors of :meth:`tuned`.
+        Its batches grow. Raises ``ValueError`` if the number of users is unknown.
         """
         users, growth = spec.users or 0, float(self.batch_growth or 1.0)
         shares = np.linspace(0.0, 1.0, int(self.tuned(spec).batches or 1) + 1)[:-1]
@@ -187,7 +187,10 @@ class VectorGradientLearner(Knobs):
         return Schedule(spec.users, times[times < users], reads="measurements", plans="stochastic")
 
     def query(self, spec: ProblemSpec) -> FamilyQuery:
-        """Return the query for the problem ``spec``: a sum of vectors. Raises the errors of :meth:`tuned`."""
+        """Return the query for the problem ``spec``: a sum of vectors.
+
+        Raises ``ValueError`` if the number of users is unknown.
+        """
         slots = 1 if self.tuned(spec).stationary else spec.horizon
         size = slots * spec.states * (spec.actions + (self.visit_weight > 0.0)) + spec.horizon
         vector = BoundedVector(VECTOR, size, self._norm(spec), user_vector)
@@ -200,7 +203,7 @@ class VectorGradientLearner(Knobs):
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> PolicyGradientState:
         """Return the first state for the problem ``spec``, with the uniform policy.
 
-        ``ties`` is not used. Raises the errors of :meth:`tuned`.
+        ``ties`` is not used. Raises ``ValueError`` if the number of users is unknown.
         """
         slots = 1 if self.tuned(spec).stationary else spec.horizon
         logits = np.zeros((slots, spec.states, spec.actions))

@@ -79,7 +79,7 @@ class PrivateLSVIUCB(LSVIUCB):
     def tuned(self, spec: ProblemSpec) -> Self:
         """Return this learner with a value for every option that is None, chosen from the public ``spec``.
 
-        Raises the errors of :meth:`LSVIUCB.tuned`.
+        Raises ``ValueError`` under the conditions of :meth:`LSVIUCB.tuned`.
         """
         mine = super().tuned(spec)
         if mine.switches is not None or mine.switching != "determinant":

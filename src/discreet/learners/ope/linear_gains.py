@@ -106,6 +106,7 @@ class LinearGain:
         users.
     lacking : float
         Amount by which each end of the interval is moved to allow for unvisited features.
+    bent : float
         Amount by which each end of the interval is moved because of the effect of noise on inverses beyond
         the first order. The estimate is corrected for this effect too.
     usual, usual_error : float
