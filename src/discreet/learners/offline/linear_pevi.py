@@ -627,7 +627,7 @@ class _VarianceAware(_Pessimist):
         super().__post_init__()
         checks.flag("split", self.split)
         if self.split and self.judged:
-            raise ValueError("judged = True: must be False with split, which has a use of its own for halves")
+            raise ValueError("judged = True: must be False with split, which needs both halves")
         self._check_lower_order()
         if self.var_max is not None:
             checks.real("var_max", self.var_max, 1.0)
@@ -1013,7 +1013,7 @@ class DPVAPVI(_VarianceAware, _Private):
         if self.noise == "published" and self.rho is None:
             raise ValueError("rho = None: must be given, the printed noise is stated for a budget in rho")
         if self.noise == "published" and self.judged:
-            raise ValueError("judged = True: must be False with the printed noise, which has no part for it")
+            raise ValueError("judged = True: must be False with the printed noise, which has no share for it")
         checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True)
         if self.kappa is not None:
             checks.positive("kappa", self.kappa)

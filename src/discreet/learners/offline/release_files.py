@@ -406,9 +406,7 @@ def _families(facts: ReleaseFacts) -> dict[str, tuple[int, ...]]:
         CENTERED_REWARDS: (rows,),
     }
     if TRANSITIONS not in facts.laws or not set(facts.laws) <= set(every):
-        raise ValueError(
-            f"laws name {sorted(facts.laws)}: must name {TRANSITIONS}, and none but {sorted(every)}"
-        )
+        raise ValueError(f"laws name {sorted(facts.laws)}: must name {TRANSITIONS}, and only {sorted(every)}")
     return {name: shape for name, shape in every.items() if name in facts.laws}
 
 

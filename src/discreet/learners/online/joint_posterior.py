@@ -527,7 +527,7 @@ def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[
     layout, newest = state.spec.layout, release.measurement
     if newest is None:
         raise ValueError(
-            "release: carries no measurement with noise of its own; use release 'batches', 'decaying' or "
+            "release: contains no measurement with separate noise; use release 'batches', 'decaying' or "
             "'auto'"
         )
     moves = layout.to_rows(newest.estimates[TRANSITIONS].value)

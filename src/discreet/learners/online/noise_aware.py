@@ -563,7 +563,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         newest: Measurement | None = release.measurement
         if newest is None:
             raise ValueError(
-                "release: carries no measurement with noise of its own; use release 'batches', 'decaying' or "
+                "release: contains no measurement with separate noise; use release 'batches', 'decaying' or "
                 "'auto'"
             )
         transitions = layout.to_rows(newest.estimates[TRANSITIONS].value)

@@ -250,7 +250,7 @@ def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> Re
     """Read the model data and returns of a new release. Returns the state with the next sub-batches."""
     spec, newest = state.inner.spec, release.measurement
     if newest is None:
-        raise ValueError("release: carries no measurement with noise of its own")
+        raise ValueError("release: contains no measurement with separate noise")
     first = probe_users(spec)
     if state.stage == "probe" or not first:  # the gain of the probe is 1, and later batches have another gain
         state = replace(state, gain=math.sqrt(1.0 - newest.decay**2) if first else newest.gain)

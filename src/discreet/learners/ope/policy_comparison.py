@@ -328,10 +328,10 @@ def check_paid(told: Told) -> None:
     if told.question.returns.outcomes is None:
         raise ValueError(
             "told: must be of returns that a rule pays by the state in which an episode ends (outcomes); "
-            "else transitions do not tell what a policy earns"
+            "otherwise transitions contain no information about returns"
         )
     if told.question.returns.censored is not None:
-        raise ValueError("told: must be without censored ends; the intervals do not allow for their outcomes")
+        raise ValueError("told: must have no censored ends; the intervals do not allow for their outcomes")
 
 
 def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:

@@ -61,8 +61,8 @@ class SessionRelease:
         held = self.release.estimates
         if REWARDS in held and CENTERED_REWARDS not in held:
             raise ValueError(
-                f"release holds {REWARDS}: must hold {CENTERED_REWARDS}, whose noise is apart from that of "
-                "visits (center_rewards = True in the query)"
+                f"release holds {REWARDS}: must hold {CENTERED_REWARDS} (center_rewards = True in the "
+                "query), because their noise must not be correlated with that of visits"
             )
         visits, transitions, sums = release_rows(self.release, self.layout)
         if len(transitions) != self.layout.horizon:
