@@ -150,8 +150,8 @@ def shared_contexts(
     For each action of each user, the features are a uniformly random unit vector x of length ``dimension``.
     The mean reward of the action is 1/2 + theta x, with ||theta|| = ``scale`` (at most 1/2).
 
-    dimension : at least 1. actions : at least 2. seed : seed of theta. Raises ``ValueError`` for other
-    values.
+    dimension : length of x, at least 1. actions : number of actions, at least 2. seed : seed of theta. Raises
+    ``ValueError`` for other values.
     """
     d, a = checks.integer("dimension", dimension, 1), checks.integer("actions", actions, 2)
     theta = _direction(d, scale, np.random.default_rng([checks.integer("seed", seed, 0), 1]))
@@ -187,7 +187,7 @@ def per_action_contexts(
 
     The columns are independent N(0, 0.4^2), clipped to [-1, 1].
 
-    columns, actions : at least 1 and 2.
+    columns : number of columns, at least 1. actions : number of actions, at least 2.
 
     scale : norm of each action's coefficients without the intercept, at most 1/2.
 

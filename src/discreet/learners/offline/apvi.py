@@ -37,10 +37,10 @@ noise of rewards. In the paper (``E_mode="published"``), with rho-zCDP, sigma^2 
 log(4 H S^2 A / p) / rho). With Laplace noise of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p).
 ``E_mode="quantile"`` computes E from the exact noise distribution of the release instead.
 
-Sensitivity (:mod:`discreet.core.count_query`). Suppose that one trajectory is replaced. Then at every step,
-one cell of each table decreases by 1, and another cell increases by 1. Therefore the l2 sensitivity is sqrt(2
-H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H. The noise in the paper is correct for these
-values, although its text states 2 H instead of sqrt(2 H).
+**Sensitivity** (:mod:`discreet.core.count_query`). Suppose that one trajectory is replaced. Then at every
+step, one cell of each table decreases by 1, and another cell increases by 1. Therefore the l2 sensitivity is
+sqrt(2 H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H. The noise in the paper is correct for
+these values, although its text states 2 H instead of sqrt(2 H).
 
 **Correction to the paper.** Its noise penalty is 0 if E = 0, so without noise its algorithm does not equal
 APVI. Here the penalty has the additional term c3 H iota / n~, c3 = 7/3, of the empirical Bernstein

@@ -25,9 +25,9 @@ code). All algorithms plan from the last step to the first:
 
 Without noise and with the matching options, DP-VAPVI equals VAPVI, and DP-PEVI equals PEVI.
 
-Known rewards r (H, S, A). If rewards are known, the queries are only about V(s'), which is in [0, b_{h+1}].
-Because values are not negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}). The penalty therefore applies
-only to the unknown part of Q. At the last step, all of Q is known, so no query is made and Q = r.
+**Known rewards** r (H, S, A). If rewards are known, the queries are only about V(s'), which is in [0,
+b_{h+1}]. Because values are not negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}). The penalty therefore
+applies only to the unknown part of Q. At the last step, all of Q is known, so no query is made and Q = r.
 
 **Support.** With one-hot features, ||phi||^2_{Lambda^-1} = 1 / (n + L), where n is the number of visits to
 the pair and L is the total ridge. For other features, let

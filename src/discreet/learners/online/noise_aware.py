@@ -363,7 +363,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     def _check_prior(self) -> None:
         """Check the prior. If it is a path, append ``#`` and the start of the SHA-256 of its file.
 
-        Raises ``ValueError`` for bad values.
+        Raises ``ValueError`` if the prior or its strength is invalid.
         """
         prior, strength = self.prior, self.prior_strength
         if isinstance(prior, Mapping):  # the table [learner.prior] of a file

@@ -214,7 +214,7 @@ class VectorGradientLearner(Knobs):
     ) -> tuple[Plan, PolicyGradientState]:
         """Return the plan for the users until the next release, and the new state.
 
-        state : last state.
+        state : state before the release.
 
         release : latest release.
 

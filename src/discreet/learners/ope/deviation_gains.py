@@ -577,8 +577,8 @@ class Path:
 def first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floats:
     """Return the (H + 1, K) probabilities that the first visit to a state happens at a step.
 
-    usual : transition matrix. begin : distribution of the first state. states : (K,) the states. steps :
-    number of steps, H + 1.
+    usual : next-state probabilities. begin : distribution of the first state. states : (K,) the states. steps
+    : number of steps, H + 1.
     """
     fresh, own = np.repeat(begin[None], states.size, axis=0), (np.arange(states.size), states)
     found = np.empty((steps, states.size))

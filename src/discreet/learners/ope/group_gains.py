@@ -11,8 +11,8 @@ computes three results for each group g:
   which is tested in that module;
 * the gain sum_t P_g(t) (V_pi(t) - V_b(t)) of a policy, where V is the value for all users. It is estimated
   from the half of the release that was not used to choose the policy
-  (:mod:`discreet.learners.ope.transition_gains`). The gain is wrong for a group in which an action has
-  another effect than in other groups. The level of the group can be consistent even then.
+  (:mod:`discreet.learners.ope.transition_gains`). The gain of a group is wrong if an action has another
+  effect in this group than in other groups. A consistent level of the group does not exclude this error.
 
 The gain of a group is reported only if the gain of all users is estimated from transitions. A policy that was
 chosen from returns depends on both halves of the transitions, so neither half can evaluate it without bias.

@@ -19,8 +19,8 @@ subtracted from both values,
 
     gain = (sum V_0(s_0) - H/2 N - sum_h c^T r_h) / N.                                                   (2)
 
-**Errors.** All errors are computed by the delta method. Let x_h = E_pi phi_h, computed in the same model from
-the first step to the last, and let u_h = K_h x_h. Because (2) is an average over episodes,
+**Errors.** Standard deviations follow from the delta method. Let x_h = E_pi phi_h, computed in the same model
+from the first step to the last, and let u_h = K_h x_h. Because (2) is an average over episodes,
 
     d gain = sum_h u_h^T (dr_h + dM_h V_h+1 - dL_h w_h) - c^T dr_h,                                       (3)
 

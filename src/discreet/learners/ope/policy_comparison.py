@@ -311,7 +311,7 @@ def _gain(told: Told, part: _Part, width: float, level: float, least: float = -1
 
     - part : the difference, or the value.
     - width : half-width of the interval in standard deviations.
-    - least : -1 for a difference, 0 for a value.
+    - least : smallest possible result, -1 for a difference and 0 for a value.
     """
     low, high = told.question.bounds
     scale, zero = high - low, 0.0 if least < 0.0 else low
@@ -634,7 +634,7 @@ def with_errors(
 
     - told, key : the released sums, and the key of the random numbers.
     - loss : function that returns the loss in a model at a strength. model : model of the release.
-    - found : the difference.
+    - found : estimated difference of the two policies.
     """
     plain = largest_strength(found, told, lambda s: ConfoundingLoss(loss(model, s), 0.0))
     at = max(plain, 1.0 + 1e-3)
