@@ -4,8 +4,7 @@ A :class:`LinearRelease` has all output about users' data, so every computation 
 costs no privacy budget. The possible computations depend on the queries:
 
 * With ``response="model"``, the answers (Gram matrix, next states, rewards) describe the environment. A
-policy
-  can be planned from them for any options, any horizon of values and any known rewards.
+  policy can be planned from them for any options, any horizon of values and any known rewards.
 * All other queries are for sum phi V(s'), where V are the values that the learner had computed at that point.
   The answers give no information about other values.
   :func:`~discreet.learners.offline.linear_pevi.replan_linear` plans again from the last step to the first.
