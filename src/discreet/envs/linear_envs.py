@@ -345,7 +345,7 @@ def _coordinates(
     """Draw next-state distributions (n a, S) and mean rewards (n a,) for each pair of a level and an effect.
 
     level : (S,) level of each state. n : number of levels. a : number of effects. most : largest number of
-    states that a pair of level and effect reaches at one level.
+    states that a pair reaches at one level.
     """
     s = level.size
     decks = [draw.permutation(np.flatnonzero(level == i)) for i in range(n)]

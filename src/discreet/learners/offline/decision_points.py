@@ -50,10 +50,10 @@ class DecisionPolicy:
     supported : (H, S) bool
         Mask of the changed states. In all other states, users continue to follow the behaviour policy.
     q : (H, S, A)
-        Mean return after a first visit to the state if the user takes this action there and follows the
-        behaviour policy otherwise, in the user's units of return. Inadmissible pairs have -inf. If too few
-        users took the action, it is the value of the state. For the new action of a changed state, it is one
-        standard deviation below the expected return.
+        Mean return after a first visit to the state, in the user's units of return. The user takes this
+        action at the first visit and follows the behaviour policy otherwise. Inadmissible pairs have -inf. If
+        too few users took the action, it is the value of the state. For the new action of a changed state, it
+        is one standard deviation below the expected return.
     behaviour : (H, S) int
         The users' most frequent action.
     changes : int

@@ -19,8 +19,8 @@ code). All algorithms plan from the last step to the first:
   is 0.969 rho for features in the unit ball, and 40.4 rho for the unscaled features of the paper's appendix F
   (norms up to sqrt(7)). The guarantee is better if features are declared nonnegative.
 * DP-PEVI (developed for this library, the default) does not estimate variances. Therefore it needs 2 H noisy
-  sums instead of 5 H. The sensitivity of Gram matrix and response is computed for both together (lemma 3),
-  targets are centred, and noise is scaled to the range of the released values. With ``response="model"``,
+  sums instead of 5 H. The sensitivity of Gram matrix and response is computed for both together (lemma 3).
+  Targets are centred, and noise is scaled to the range of the released values. With ``response="model"``,
   Gram matrix, next states and rewards are released once (lemma 5, finite S).
 
 Without noise and with the matching options, DP-VAPVI equals VAPVI, and DP-PEVI equals PEVI.
@@ -41,8 +41,8 @@ these standard deviations. If features generalise, a pair without visits can be 
 Gram matrix of VAPVI, a visit has weight w(s, a). There n_eff is divided by w(s, a), so that its unit is
 visits too.
 
-Learning from a stored data set has two stages, so that a ledger entry can be written between them.
-:meth:`Linear.open` declares all queries and opens a session to which users are submitted; it makes no query.
+Learning from a stored data set has two stages, so that a ledger entry can be written between them. First,
+:meth:`Linear.open` declares all queries and opens a session to which users are submitted. Then
 :meth:`Linear.ask` makes the queries, and noise is drawn.
 """
 

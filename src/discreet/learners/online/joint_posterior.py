@@ -2,9 +2,9 @@ r"""Joint learner: one stationary model is fitted to all releases jointly, and p
 
 The learner is for environments that are declared stationary. The noisy counts of a single pair do not show
 whether a rare transition to a goal exists. However, a model with a false transition of this kind predicts
-many users at the goal at every later step, and the counts at the goal contradict this. Therefore all releases
-are used jointly. The model predicts the flow of users under all policies that were ever published. The fit
-selects the model under which all noisy counts are most likely
+many users at the goal at every later step. The counts at the goal contradict this prediction. Therefore all
+releases are used jointly. The model predicts the flow of users under all policies that were ever published.
+The fit selects the model under which all noisy counts are most likely
 (:mod:`discreet.learners.online.joint_posterior_kernels`). The learner has four parts.
 
 - *Fit*. At each release, the model is fitted again, starting at the last fit.
@@ -483,10 +483,9 @@ def _descended(
     """Return the logits of a fit that starts at ``start`` and is at least as likely as ``safe``.
 
     If the result of the fit is less likely than ``safe``, a second fit starts at ``safe`` with a tenth of the
-    learning rate. If this result is also less likely, ``safe`` is returned. The reason for a failed fit is
-    that the first steps of Adam have about the size of the learning rate, even for logits that the data
-    determine precisely. With many users, these steps can decrease the likelihood by more than later steps
-    increase it.
+    learning rate. If this result is also less likely, ``safe`` is returned. A fit can fail because the first
+    steps of Adam have about the size of the learning rate, even for logits that the data determine precisely.
+    With many users, these steps can decrease the likelihood by more than later steps increase it.
     """
     slope, found = np.zeros_like(start), start.copy()
     kernels.fit(found, prior_mean, precision, evidence, work, steps, rate)

@@ -239,9 +239,9 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     All steps are post-processing of releases, so privacy holds for all values of the options. No theorem
     bounds the regret. The bonus is not a confidence bound, because weights and estimates use the same noisy
-    data. benchmarks/default_constants.md lists all constants; benchmarks/ablation.md shows the effect of each
-    part. The privatizer must give each measurement separate noise: ``NoPrivacy``, ``Central`` with release
-    ``batches``, ``decaying``, ``reports`` or ``auto``, or ``Local``.
+    data. All constants are listed in benchmarks/default_constants.md. The effect of each part is shown in
+    benchmarks/ablation.md. The privatizer must give each measurement separate noise: ``NoPrivacy``,
+    ``Central`` with release ``batches``, ``decaying``, ``reports`` or ``auto``, or ``Local``.
 
     Parameters
     ----------
@@ -275,8 +275,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         first ``pooled_until`` users. If ``pooled_until`` is 0, it is ``pooled_share_end`` from the start. If
         the two shares differ, the privatizer must have separate noise for each release.
     explore_share : float
-        Initial share of users who follow explorers 1 and 2, in [0, 1). :func:`explorers_among` has the
-        formulas for all explorers. 0 means no explorers; wrong estimates may then never be corrected.
+        Initial share of users who follow explorers 1 and 2, in [0, 1). The formulas for all explorers are in
+        :func:`explorers_among`. With 0, there are no explorers, and wrong estimates may never be corrected.
     explore : "optimism" or "returns"
         ``optimism``: use only the explorers of ``explore_share``. ``returns``: first also try the policies
         that repeat one action, and measure their returns. The learner must then earn at least a quarter of
@@ -299,9 +299,9 @@ class NoiseAwareUCBVI(GreedyLearner):
     The options ``replan_growth``, ``replan_every``, ``known_rewards``, ``tie_break`` and ``tie_batches`` are
     those of :class:`~discreet.learners.online.tabular_base.GreedyLearner` and its base.
 
-    If ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share``, ``explore_share`` or
-    an option of pooling is not given, it is None. :meth:`tuned` chooses its value when the public facts of
-    the run are known.
+    The defaults of ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share``,
+    ``explore_share`` and the options of pooling are None. When the public facts of the run are known,
+    :meth:`tuned` chooses their values.
 
     All other options of tabular learners do not apply. ``ValueError`` is raised if one of them has another
     value than the fixed value of this learner.

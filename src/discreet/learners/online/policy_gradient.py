@@ -20,8 +20,8 @@ divided by v. At each release, theta changes by
     eta (d (diag(pi) - pi pi^T) + zeta I)^{-1} g    (natural policy gradient, for each (t, s)).
 
 **Source.** He and Zhou (2025, arXiv 2510.21060) analyse both methods as one algorithm with a fresh batch and
-one private update in each round, with the user as the unit of privacy. The authors reduce the natural
-gradient to private least squares. Their theorems do not cover this module, because of these differences:
+one private update in each round. The unit of privacy is the user. The authors reduce the natural gradient to
+private least squares. Their theorems do not cover this module, because of these differences:
 
 - The main analysis in the paper is for horizon 1 and bounded gradients. Here any horizon is allowed, and
   vectors are clipped.

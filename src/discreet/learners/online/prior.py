@@ -185,9 +185,9 @@ class Prior:
         Parameters
         ----------
         frame : DataFrame, or mapping from column names to sequences
-            Columns are ``state``, ``action`` and ``next`` (integers), ``probability``, and ``reward``, which
-            must be equal in all lines of a pair. An optional column ``visits`` is the strength of the pair. A
-            pair without lines has no prior.
+            The columns are ``state``, ``action`` and ``next`` (integers), ``probability`` and ``reward``. The
+            reward must be equal in all lines of a pair. An optional column ``visits`` is the strength of the
+            pair. A pair without lines has no prior.
         strength : float
             Strength of all pairs if there is no column ``visits``.
         states, actions : int
@@ -259,8 +259,8 @@ class Prior:
         Parameters
         ----------
         source : str, Path or Release
-            A file ``release.parquet`` from ``discreet learn``, or a file ``.json`` with the response of an
-            online service to ``GET /releases/N``, or a release of a session.
+            A release of a session, or the path of a file. The file is ``release.parquet`` from ``discreet
+            learn``, or ``.json`` with the response of an online service to ``GET /releases/N``.
         transitions, rewards : bool
             See :class:`Prior`.
 

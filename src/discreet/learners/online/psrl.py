@@ -23,7 +23,7 @@ Dirichlet distribution for small parameters is used: one successor has probabili
 with a probability proportional to its parameter.
 
 Draws of different steps are independent. If counts are pooled over steps, the learner draws the transition
-probabilities and the mean reward of a pair once, and uses this draw at all steps.
+probabilities and the mean reward of a pair once. This draw is used at all steps.
 
 **Regret.** The expected regret over the prior is O~(H S sqrt(A T)) for a stationary MDP and one draw before
 each user. This is a Bayesian statement: it holds if the MDP was drawn from that prior.

@@ -25,10 +25,10 @@ user. This explorer has three stages.
    more returns are released. The learner continues without the anchor and with the whole budget.
 
 Regret decreases in environments where repeating some action gives a reward that the learner would otherwise
-find only late (RiverSwim). Regret increases in environments where a repeated action has a small return, and
-the learner's return is less than a quarter of it for the first thousand users. In such environments, the
-explorer slows the learner down. benchmarks/default_learner.md has measurements. There is a proof of privacy,
-but no regret theorem: groups, shares and policies are functions of earlier releases.
+find only late (RiverSwim). Regret increases in environments with two properties: a repeated action has a
+small return, and the learner's return is less than a quarter of it for the first thousand users. In such
+environments, the explorer slows the learner down. benchmarks/default_learner.md has measurements. There is a
+proof of privacy, but no regret theorem: groups, shares and policies are functions of earlier releases.
 
 Four parts are not from the cited papers: the returns per group, the single probe, the debt, and the last
 stage.
@@ -125,8 +125,8 @@ class ReturnsState:
     mean : Mean
         Estimate of the mean return of the anchor.
     behind, assigned : pairs of (ANCHOR, LEARNER)
-        ``behind`` holds the number of users of each group in the latest measurement, where users of earlier
-        batches are weighted by the decay. ``assigned`` holds their number in the current batch.
+        ``behind`` holds the number of users of each group in the latest measurement. Users of earlier batches
+        are weighted by the decay. ``assigned`` holds their number in the current batch.
     users, debt : int and float
         Number of users who followed the learner in the watch stage, and the debt D (see the module).
     gap : float

@@ -25,8 +25,8 @@ claims that tabular RLSVI "as is" is (epsilon(delta), delta)-jointly differentia
 
     epsilon(delta) = x + 2 sqrt(x log(1 / delta)),     x = 2 A K / (H^2 log(2 H S A)).
 
-:func:`claimed_epsilon` computes this epsilon. The claim is made by the authors of that paper and not by this
-library; only the abstract was read, and the claim could not be derived. In this library, neighbouring data
+:func:`claimed_epsilon` computes this epsilon. The claim is made by the authors of that paper, not by this
+library. Only the abstract was read, and the claim could not be derived. In this library, neighbouring data
 sets differ in one user's whole trajectory. Under this relation, the claim is false for the algorithm above
 with sigma_h^2 = beta_k (the logarithm in the claim is that of beta_k):
 

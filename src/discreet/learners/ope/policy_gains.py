@@ -17,9 +17,9 @@ of pi with respect to the count M(s, a, t) is
 where u_h(s) = 1 if the policy acts as before. Variances follow from these derivatives (slopes).
 
 **Rows that do not exceed the noise.** Let N be the combined visits of a row. The row is used if N > 4 sd(N)
-and N >= 10. In the estimate, the policy acts as before at all other rows. At the low end of the interval, an
-episode that takes such a row has the lowest possible return from there; at the high end, it has the highest.
-The difference of the ends is the *lack*.
+and N >= 10. In the estimate, the policy acts as before at all other rows. For the low end of the interval, an
+episode that takes such a row gets the lowest possible return from there. For the high end, it gets the
+highest. The difference of the ends is the *lack*.
 
 **Several policies.** The half-width is a quantile of the largest of k errors. It is computed from 4000 draws
 with the estimated correlations. The interval holds for all policies of one call together. Intervals do not

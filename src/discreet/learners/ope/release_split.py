@@ -12,9 +12,9 @@ noise:
 
 * **The summand for users.** Let m be the rounded consistent counts (:func:`consistent_counts`). For
   transitions, it is e = binomial(m, f) - f m, multiplied by sqrt(k) for k episodes per user. For visits, it
-  is the sum of e over next states. For a centred sum R of rewards or returns, it is r Sum e + sqrt(v k N
-  (1/4 - r^2)) z with r = R / N. If :class:`ReturnSteps` are given, the summand of returns also contains the
-  errors of transitions of the row and of later rows. z then has the rest of the variance.
+  is the sum of e over next states. For a centred sum R of rewards or returns, it is r Sum e + sqrt(v k N (1/4
+  - r^2)) z with r = R / N. If :class:`ReturnSteps` are given, the summand of returns also contains the errors
+  of transitions of the row and of later rows. The rest of the variance is that of z.
 * The summand for noise is sqrt(v) sigma z for each cell. Every z is a new standard normal variable. If the
   noise of the release is Laplace noise, z is a Laplace variable of the same variance.
 
