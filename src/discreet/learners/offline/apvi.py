@@ -535,8 +535,9 @@ class DPAPVI(_Pessimistic):
     Parameters
     ----------
     c1, c2, c3, c4 : float
-        Constants of the penalties (1) and (2), at least 0. c1 is for sampling, c2 for noise, c3 for the
-        lower-order term, and c4 for the noise of unknown rewards. In theory they are sqrt(2), 16, 7/3 and 1.
+        Constants of the penalties (1) and (2), at least 0. The constant c1 is for sampling, c2 for noise, c3
+        for the lower-order term, and c4 for the noise of unknown rewards. In theory they are sqrt(2), 16, 7/3
+        and 1.
     threshold : float or "bound"
         T, in standard deviations of the noise of visits. "bound": T = E, the value in the paper.
     min_visits : float

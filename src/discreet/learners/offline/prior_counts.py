@@ -12,10 +12,11 @@ counts. Let P be the true row and s the standard deviation of the noise of a cou
 
     e = (1 - sum P0^2) / n + S s^2 / n^2.
 
-Pairs have the weights 1 / e^2. Let t be the weighted mean of d - e, minus two of its standard deviations. t
-estimates the squared error |P - P0|^2 of the prior. The frequencies in w visits have the squared error (1 -
-sum P0^2) / w. Therefore w is at most the weighted mean of 1 - sum P0^2, divided by t. Only pairs whose visits
-exceed two standard deviations of their noise are used. If no pair qualifies, the given strength is used.
+Pairs have the weights 1 / e^2. Let t be the weighted mean of d - e, minus two of its standard deviations.
+This number estimates the squared error |P - P0|^2 of the prior. The frequencies in w visits have the squared
+error (1 - sum P0^2) / w. Therefore w is at most the weighted mean of 1 - sum P0^2, divided by t. Only pairs
+whose visits exceed two standard deviations of their noise are used. If no pair qualifies, the given strength
+is used.
 
 Mean rewards have a separate limit, with the same formulas for one cell and the variance 1/4.
 

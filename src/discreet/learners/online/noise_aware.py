@@ -222,10 +222,9 @@ class NoiseAwareUCBVI(GreedyLearner):
 
        c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 + sigma_r) + 0.6 s_r
 
-       V is the next value, P the row, r the mean reward, and x = 1 / sqrt(effective visits). sigma_p is the
-       standard deviation of the noise in an entry of the row. The error of r has two parts: sigma_r from the
-       pair's own data, and s_r from differences between pairs. Untried rows have one more term if rewards are
-       known.
+       V is the next value, P the row, r the mean reward, and x = 1 / sqrt(effective visits). The noise in an
+       entry of the row has standard deviation sigma_p. The error of r has two parts: sigma_r from the pair's
+       own data, and s_r from differences between pairs. Untried rows have one more term if rewards are known.
     6. **Explorers.** A few users follow exploring policies, because a wrong estimate may otherwise never be
        corrected. Their number is public (:func:`explorers_among`) and falls to 0 at the end of a run of known
        length. A *width* is a number of posterior standard deviations that grows like sqrt(ln(users)).

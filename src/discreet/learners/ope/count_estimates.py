@@ -12,7 +12,7 @@ first:
 
 Here g(N^) is the unbiased estimate of 1 / N. If rewards r are known, they replace 1/2, and C is 0. The
 declared rules for returns (``ProblemSpec.returns``) are used: after an episode has ended, its remaining value
-is known exactly. b_h is the largest possible remaining return, and values are at least the smallest possible
+is known exactly. The largest possible remaining return is b_h, and values are at least the smallest possible
 return. In (1), counts are not truncated or projected, and values are not clipped. Therefore (1) is unbiased.
 
 * **The centre c.** Because V - c sums to 0, the noise of M (V - c) is not correlated with the noise of N^.
@@ -430,10 +430,11 @@ def response(
 ) -> Floats:
     """Return the (R,) coefficients kappa of (3): the dependence of the scores on the noise of q.
 
-    kappa is in [0, 1]. The value is 1 unless the release indicates a smaller value. Its estimate is the slope
-    of a weighted regression of scores on q within states, plus 2 standard errors. There is one regression for
-    each class of at least 40 pairs with similar numbers of visits. Because q also contains signal, the slope
-    is between kappa and the coefficient with which the scores depend on the signal.
+    Each coefficient kappa is in [0, 1]. The value is 1 unless the release indicates a smaller value. Its
+    estimate is the slope of a weighted regression of scores on q within states, plus 2 standard errors. There
+    is one regression for each class of at least 40 pairs with similar numbers of visits. Because q also
+    contains signal, the slope is between kappa and the coefficient with which the scores depend on the
+    signal.
 
     - scores, visits : (R,) scores and visits of the rows.
     - q, deviations : (R,) values of the rows, and their standard deviations.
