@@ -277,9 +277,10 @@ def wide_linear_mdp(
     The features are phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')}. The features determine transitions and
     rewards. Here e is the effect of the action, e' is another effect, and u is the share of e', at most
     ``blend``. Features are in the simplex: ||phi||_2 <= ||phi||_1 = 1. Coordinate (l, e) leads with
-    probability 0.9 to the level that follows from effect e. With probability 0.1, it leads one level down if
-    e is work, and to level l if e is another effect. At this level, a coordinate reaches ``support`` states
-    with weights ~ Dirichlet(1). Therefore a transition row has at most 4 x support successors.
+    probability 0.9 to the level that follows from effect e. With probability 0.1, the coordinate leads one
+    level down if e is work, and to level l if e is another effect. At this level, a coordinate reaches
+    ``support`` states with weights ~ Dirichlet(1). Therefore a transition row has at most 4 x support
+    successors.
 
     Transitions and rewards are the same at every step. The first state is uniform on level 0. The policy that
     maximises the immediate reward takes the effect work at every step. The optimal policy climbs first.

@@ -447,7 +447,7 @@ def _where(layout: Layout, row: int) -> str:
 
 
 def _checked_rows(rows: Floats, layout: Layout) -> Floats:
-    """Return transition rows (T R, S) that sum to 1. Check that they are probabilities.
+    """Return transition rows (T R, S) that sum to 1, after a check that all entries are probabilities.
 
     If a row must be normalised because of rounding errors, the result is a copy.
     """

@@ -180,7 +180,7 @@ def fingerprint(features: Features) -> dict[str, Any]:
 class Recorder:
     """Session that records queries and answers.
 
-    Learners make their queries through it if data are available.
+    Learners make their queries through this session if data are available.
     """
 
     def __init__(self, session: ResponseSession) -> None:

@@ -281,8 +281,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         that repeat one action, and measure their returns. The learner must then earn at least a quarter of
         the largest of these returns (:mod:`discreet.learners.online.return_probe`, docs/choose-a-learner.md).
         ``returns`` is useful if repeating one action earns a reward that the learner would otherwise find
-        late. ``returns`` needs ``Central`` (``batches``, ``decaying`` or ``auto``), or ``NoPrivacy`` with
-        seeded noise. A simulation then processes its users one by one.
+        late. In other environments, it can increase regret. ``returns`` needs ``Central`` (``batches``,
+        ``decaying`` or ``auto``), or ``NoPrivacy`` with seeded noise. A simulation then processes its users
+        one by one.
 
     prior : Prior, or path of a file
         Public model with which the learner starts (:class:`~discreet.learners.online.prior.Prior`). The file
@@ -437,7 +438,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     def _pools_steps(self, spec: ProblemSpec) -> bool:
         """Return True if the query sums counts over steps.
 
-        This requires a stationary and very large environment.
+        Only stationary and very large environments have such a query.
         """
         layout = spec.layout
         return bool(self.stationary) and layout.horizon * layout.rows * layout.states > _MOST_CELLS

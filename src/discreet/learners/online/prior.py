@@ -252,7 +252,8 @@ class Prior:
     ) -> Prior:
         """Return the prior estimated from an earlier release of counts.
 
-        This is post-processing of the release. The strength of a pair is n^2 / (S s^2 + n), and at most 1
+        The computation is post-processing of the release. The strength of a pair is n^2 / (S s^2 + n), and at
+        most 1
         000. Here n is the estimated number of visits, and s is the standard deviation of the noise in one of
         the S transition counts.
 

@@ -29,10 +29,10 @@ y_s(t) is the expected return that begins with the arrival in t:
 
 Here w is the reward on arrival according to the rule for returns. The probability that the first visit to s
 is at step h is f_h(s), and x is the sum of f_h over h. V_h is the value in the Markov chain of the released
-transitions. The last two terms of (3) correct for the number of remaining steps. This is needed because a
-first visit to t is usually not at the step after a first visit to s. The values of next states are centred by
-c_s = sum_t P(t | s) y_s(t) before they are multiplied by noisy counts. To first order, the noise of visits
-then does not bias (1) and (2).
+transitions. The last two terms of (3) correct for the number of remaining steps. The correction is needed
+because a first visit to t is usually not at the step after a first visit to s. The values of next states are
+centred by c_s = sum_t P(t | s) y_s(t) before they are multiplied by noisy counts. To first order, the noise
+of visits then does not bias (1) and (2).
 
 **Covariance.** Let dG, dN and dM be the errors of returns, visits and transitions. To first order, (1) and
 (2) are linear in one number a_r for each row r, and two numbers b_s and l_s for each state s:

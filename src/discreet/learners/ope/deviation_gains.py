@@ -58,12 +58,12 @@ sum_h f_h. Then
 
     E g_1 = sum_{s in D} sum_h f_h(s) A_h(s)                                                           (4)
 
-exactly, if the behaviour policy depends only on the state. A model is fitted to the released transitions. The
-full gain (1) and the gain (4) are both computed in this model. The measured g_1 is multiplied by their ratio
-r. Visits after the first one increase r. Changes at earlier steps decrease r, because they lead to other
-states. If visits come late, the remaining gain is small. The mean of A_h(s) over first visits is set to the
-shrunk gain. Only the differences between steps, (P_a - P_b) V_h+1, come from the model. Therefore r is
-consistent: with infinitely many users and no noise, the product r g_1 equals (1).
+This equation is exact if the behaviour policy depends only on the state. A model is fitted to the released
+transitions. The full gain (1) and the gain (4) are both computed in this model. The measured g_1 is
+multiplied by their ratio r. Visits after the first one increase r. Changes at earlier steps decrease r. If
+visits come late, the remaining gain is small. The mean of A_h(s) over first visits is set to the shrunk gain.
+Only the differences between steps, (P_a - P_b) V_h+1, come from the model. Therefore r is consistent: with
+infinitely many users and no noise, the product r g_1 equals (1).
 
 **Uncertain transitions.** If few users took action a, P_a is uncertain. Let Delta = P_a - P_b have a normal
 prior with mean 0 and covariance tau^2 (diag P_b - P_b P_b'), which is proportional to that of one user's next

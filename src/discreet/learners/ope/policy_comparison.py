@@ -45,9 +45,9 @@ from the judging half, in one chain:
     D(M - e) = J_L(M - e) - J_R(M - e),   Var = sum over cells (slope_L - slope_R)^2 2 (sigma^2 + M).   (3)
 
 The variance is estimated from both halves, and the larger estimate is used. Where both policies take the same
-actions, the errors of the release and the added errors cancel. There the added errors have no effect. The
-default point of the path uses the share 0.8 of the failure probability. All other points share the remaining
-probability equally.
+actions, the errors of the release and the added errors cancel. In these states, the added errors have no
+effect. The default point of the path uses the share 0.8 of the failure probability. All other points share
+the remaining probability equally.
 
 If the gain of L is estimated from returns, (3) cannot be used. The reason is that returns and transitions are
 correlated, and the released sums do not determine the correlation. In this case, the interval of D is the
@@ -129,8 +129,8 @@ class Policy(NamedTuple):
 def policy_of(question: FirstVisits, table: Floats, named: Bools) -> Policy:
     """Convert a table of action probabilities to a policy in the layout of the query.
 
-    table : (S, A) probabilities. They sum to 1 over the actions of each named state. named : (S,) mask of the
-    named states.
+    table : (S, A) probabilities, which sum to 1 over the actions of each named state. named : (S,) mask of
+    the named states.
 
     Named states that have only one action, including terminal states, follow the behaviour policy. Raises
     ``ValueError`` if a probability is negative, if an inadmissible action has a positive probability, or if

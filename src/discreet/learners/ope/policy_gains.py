@@ -21,10 +21,10 @@ and N >= 10. In the estimate, the policy acts as before at all other rows. For t
 episode that takes such a row gets the lowest possible return from there. For the high end, it gets the
 highest. The difference of the ends is the *lack*.
 
-**Several policies.** The half-width is a quantile of the largest of k errors. It is computed from 4000 draws
-with the estimated correlations. The interval holds for all policies of one call together. Intervals do not
-allow for other calls with the same part. A policy that acts as before everywhere has the gain 0, with the
-interval [0, 0].
+**Several policies.** The half-width is a quantile of the largest of k errors. This quantile is computed from
+4000 draws with the estimated correlations. The interval holds for all policies of one call together.
+Intervals do not allow for other calls with the same part. A policy that acts as before everywhere has the
+gain 0, with the interval [0, 0].
 
 Two policies are compared in the same chain, by differences of values and of slopes. Their errors cancel where
 both take the same actions. The intervals hold for differences and gains together.
