@@ -1,4 +1,4 @@
-"""Files that are computed from a release: policy, report and figures.
+"""Files computed from a release: policy, report and figures.
 
 :func:`write_plan` writes these files. :func:`discreet.pipeline.learn.learn` calls it after it has written
 ``release.parquet``. :mod:`discreet.pipeline.verify` computes the files again and compares them. The files
@@ -88,19 +88,19 @@ class LearnConfig:
         Confidence level of the intervals in the report.
     return_bound : float > 0, optional
         For DPAPVI and APVI: a public upper bound on the return of an episode, with rewards in [0, 1] per
-        step; by default, H. Unknown parts of the MDP are assumed to be worth up to this bound, so a smaller
+        step; by default, H. Unknown parts of the MDP are assumed to be worth at most this bound. A smaller
         bound makes the intervals in the report shorter. For DecisionPoints, the schema states the bound.
     operator, approval, purpose : str
-        Lines of the statement: operator, approver and purpose of the release. The ledger also states the
+        Lines of the statement: operator, approver and purpose of the release. The ledger also stores the
         purpose.
     synthetic : bool
-        True if the data are synthetic; the statement then says so.
+        True if the data are synthetic. The statement then says this.
     synthetic_input : bool
-        True if the data are synthetic users of an earlier release's model
+        True if the data are synthetic users from the model of an earlier release
         (:mod:`discreet.pipeline.synthetic_users`). Report and statement then say that intervals describe the
         model, not people.
     compare : tuple of StationaryRule
-        Rules with which the report compares the policy (:func:`discreet.reports.rule_files.read_rule`). Only
+        Rules to which the report compares the policy (:func:`discreet.reports.rule_files.read_rule`). Only
         for DecisionPoints, and only if the schema defines rewards by outcomes.
 
     Raises
@@ -146,7 +146,7 @@ class LearnConfig:
 
     @staticmethod
     def rules_in(folder: Path, options: Mapping[str, Any], schema: Schema) -> tuple[StationaryRule, ...]:
-        """Return the rules with which the report in a folder compares the policy.
+        """Return the rules to which the report in a folder compares the policy.
 
         options : options in the statement of the folder, which state the number of rules.
         """
@@ -171,8 +171,7 @@ class PlannedPolicy:
 class _Told(ABC):
     """Base class of objects that define the release and the planning of a learner.
 
-    It reports progress as (stage, number of finished parts, total), in the same way as functions that read
-    data.
+    It reports progress as (stage, number of finished parts, total).
     """
 
     schema: Schema
@@ -200,8 +199,8 @@ class _Told(ABC):
     def room(self, session: Any) -> int:
         """Return an upper bound on the size of the folder in bytes.
 
-        The bound covers the release (also as text), the policy files with a row for each step and state,
-        the pages and the figures.
+        The bound covers the release (also as text), policy files with a row for each step and state, pages
+        and figures.
         """
         labels = max(
             map(len, (*(self.schema.state_labels or ()), *(self.schema.action_labels or ()))), default=0
@@ -299,7 +298,7 @@ class _CountLearning(_OneRelease):
         return PlannedPolicy(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
-_WELL_KNOWN = 0.05  # largest standard deviation of a value in policy.csv, as a share of the range of returns
+_WELL_KNOWN = 0.05  # largest standard deviation of a value in policy.csv, relative to the range of returns
 
 
 class _FirstVisits(_OneRelease):
@@ -455,7 +454,7 @@ def _in_units(values: Floats, schema: Schema) -> Floats:
     """Convert values from scaled rewards in [0, 1] to the units of the file.
 
     values : (H, S) sums of scaled rewards over the remaining steps. The result is 0 in terminal states. It is
-    at most the largest possible remaining return, so lower bounds stay valid.
+        at most the largest possible remaining return, so lower bounds stay valid.
     """
     left = np.arange(schema.horizon, 0, -1)[:, None]
     found = left * schema.low + (schema.high - schema.low) * np.asarray(values)
@@ -547,7 +546,7 @@ def learner_of(algorithm: str, options: Mapping[str, Any]) -> Any:
     """Build a learner.
 
     algorithm : name of the learner on the command line. options : its options, as :func:`options_of` returns
-    them.
+        them.
     """
     checks.choice("algorithm", algorithm, tuple(_LEARNERS))
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}

@@ -1,5 +1,4 @@
-r"""Power analysis: the probability that a report shows a gain, and the number of users or the epsilon needed
-for a given probability.
+r"""Power analysis: number of users, or epsilon, at which a report shows a gain with a given probability.
 
 The forecast simulates users on a public MDP, without real data. For n users, the sums that the learner
 ``decision-points`` reads are drawn at random around their expectation. Dynamic programming computes the
@@ -78,7 +77,7 @@ class PublicMDP:
     mdp : TabularMDP with the same transition probabilities and rewards at every step
     behaviour : (H, S, A) probabilities of actions
     returns : rule that defines the return of an episode
-    scale : if rewards are paid for outcomes, the value of an MDP reward of 1 in units of the return
+    scale : value of an MDP reward of 1, in units of the return. Used only if rewards are paid for outcomes
 
     Raises
     ------
