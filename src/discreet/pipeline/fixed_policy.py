@@ -143,8 +143,7 @@ def _level(told: Told, world: WorldModel, run: _Run) -> Floats:
     n = told.per_state(visits)[:states]
     rows = np.diff(told.layout.state_ptr)[:states]
     least, most = told.question.bounds
-    origin = (least - min(max(0.0, least), most)) / (most - least)  # the release counts returns relative to
-                                                                    # the smallest return
+    origin = (least - min(max(0.0, least), most)) / (most - least)  # returns are counted from here
     seen = n > np.maximum(10.0, 4.0 * np.sqrt(rows) * deviation)
     seen &= ~np.isin(np.arange(states), world.terminal)
     n = np.where(seen, n, 1.0)

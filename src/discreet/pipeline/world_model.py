@@ -89,8 +89,7 @@ _LEAST_VARIANCE = 1e-6  # number of draws of true distributions around their mea
 _LEAST_ALPHA = 0.5
 _TAKEN = (0.005, 0.995)  # shares of the decisions in a state at which a row counts as an action
 _TURNS = 20  # largest number of improvements of a policy
-_STANDS_OUT = 3.0  # a row is an action if its visits exceed this multiple of the standard deviation of the
-                   # noise
+_STANDS_OUT = 3.0  # standard deviations of the noise that the visits of an action must exceed
 
 
 # ---------------------------------------------------------------------------------- estimation
@@ -345,8 +344,7 @@ class WorldModel:
         layout, ends = self.layout, list(self.terminal)
         paid = self._paid(probability)
         rewards = layout.from_rows(paid)
-        if self.shift:  # return of an episode without outcome; it is paid at the end of the episode, or at
-                        # the horizon
+        if self.shift:  # return of an episode without outcome, paid at its end or at the horizon
             live = ~np.isin(layout.row_state, ends)
             ended = np.broadcast_to(probability[..., ends].sum(axis=-1), (layout.horizon, layout.rows)).copy()
             ended[-1] = 1.0
@@ -706,8 +704,7 @@ def _from_first_visits(release: StepwiseRelease, spec: ProblemSpec, returns: boo
 
     index = own.row_index[: spec.states, : spec.actions]
     first = own.state_ptr[: spec.states, None]
-    pick = spec.layout.to_rows(np.where(index < 0, first, index)[None])[0]  # ended states have one row in
-                                                                            # this layout
+    pick = spec.layout.to_rows(np.where(index < 0, first, index)[None])[0]  # ended states have one row
     state = spec.layout.row_state
     ended = ~live[state]
     found, alpha, acts = rows.probability[pick], rows.alpha[pick], _acting(rows, cells)[pick] & ~ended
