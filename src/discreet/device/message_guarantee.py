@@ -109,8 +109,8 @@ class MessageGuarantee:
 
 
 _UNIT = (
-    "This message protects one user's whole trajectory of one episode against replacement by any other. Other "
-    "messages are not counted. Only the user's device is trusted."
+    "This message protects one user's whole trajectory of one episode against replacement by any other. "
+    "Other messages are not counted. Only the user's device is trusted."
 )
 
 
