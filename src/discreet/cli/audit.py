@@ -1,4 +1,4 @@
-"""Commands that test implementations, declarations and privacy claims, and the command warmup.
+"""Commands that test implementations, declarations and privacy claims, and the command ``warmup``.
 
 The commands are check-plugin, check-noise, check-vector and audit.
 """
@@ -200,8 +200,8 @@ def _audited(
     delta: float,
     option: list[str] | None,
 ) -> tuple[Any, Any]:
-    """Build and return (learner, privatizer) from names and options. If ``learner`` is None, the returned
-    learner is None.
+    """Build (learner, privatizer) from names and options. If ``learner`` is None, the returned learner is
+    None.
     """
     from discreet import registry
     from discreet.experiments import build_run

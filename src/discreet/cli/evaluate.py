@@ -1,4 +1,4 @@
-"""The command evaluate: gains of any policies, from a release that was made before."""
+"""Command ``evaluate``: gains of policies, estimated from an earlier release."""
 
 from __future__ import annotations
 

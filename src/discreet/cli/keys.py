@@ -1,4 +1,4 @@
-"""Commands for data owners and for persons who approve a release: keys and sign."""
+"""Commands for data owners and approvers of releases: ``keys`` and ``sign``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def keys(
     elif what == "show":
         public = signatures.read_private_key(file, "file", passphrase_of(file, passphrase_file)).public
     else:
-        # the old passphrase is asked for first, and only once
+        # the old passphrase is requested first, and only once
         old = cache(passphrase_of(file, passphrase_file))
         signatures.read_private_key(file, "file", old)
         new = None if passphrase is False else changed_passphrase(file, new_passphrase_file)

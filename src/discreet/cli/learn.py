@@ -1,4 +1,4 @@
-"""Commands for stored trajectories, such as learn, power, aggregate, verify and ledger."""
+"""Commands for stored trajectories, such as ``learn``, ``power``, ``verify`` and ``ledger``."""
 
 from __future__ import annotations
 
@@ -357,9 +357,7 @@ def _given(epsilon: float | None, delta: float | None, rho: float | None) -> dic
 
 
 def _print_learned(outcome: LearnResult, out: Path, as_json: bool) -> None:
-    """Print the result of learning: the first line of the report, the guarantee, warnings, files and next
-    commands.
-    """
+    """Print the result of learning: first line of the report, guarantee, warnings, files, next commands."""
     from discreet.pipeline.judge_group import judgement_of, verdict
 
     document, judged = outcome.statement.to_dict(), judgement_of(out)
@@ -385,7 +383,7 @@ def _print_learned(outcome: LearnResult, out: Path, as_json: bool) -> None:
 
 
 def _rules_of_release(compare: list[Path] | None, release: Path) -> tuple[StationaryRule, ...]:
-    """Read the rules with which the policy will be compared. The schema is in the folder of the release."""
+    """Read the rules to which the policy will be compared. The schema is in the folder of the release."""
     if not compare:
         return ()
     from discreet.data.schema import read_schema
@@ -397,9 +395,7 @@ def _rules_of_release(compare: list[Path] | None, release: Path) -> tuple[Statio
 
 
 def _rules(compare: list[Path] | None, public: Schema) -> tuple[StationaryRule, ...]:
-    """Read the rules with which the policy will be compared, so that invalid rules fail before budget is
-    spent.
-    """
+    """Read the rules for a comparison, so that invalid rules fail before budget is spent."""
     if not compare:
         return ()
     from discreet.reports.rule_files import read_rule
@@ -433,7 +429,7 @@ def _looked_at(
     """Return the schema, and the source of rows after a check of the names and types of its columns.
 
     The source can also be a list of files with partial aggregates, or None for synthetic data. This check
-    comes before the import of learners, which takes a second, so that errors in files are reported without
+    comes before the import of learners, which takes a second. Errors in files are therefore reported without
     delay.
     """
     from discreet.data.schema import read_schema
@@ -606,7 +602,7 @@ def _again(
 def _asked_again(release: Path, algorithm: str | None, option: list[str] | None) -> Any:
     """Return the learner for a new plan from a release.
 
-    By default it is the learner of the release with its stored options. Options on the command line replace
+    By default, it is the learner of the release with its stored options. Options on the command line replace
     stored options.
 
     The learner needs no privacy budget.
@@ -641,7 +637,7 @@ def _asked(
 ) -> tuple[Any, Any]:
     """Build and return (learner, privatizer) from names and options.
 
-    The privatizer is None if the learner adds noise itself or is not private. exact : True if sums without
+    The privatizer is None if the learner adds noise itself, or is not private. exact : True if sums without
     noise are allowed.
     """
     from discreet import registry
@@ -909,10 +905,10 @@ def _power_linear(
 
 
 def _world(name: str, schema: Schema) -> PublicMDP:
-    """Return a public MDP and its behaviour policy, from the file or the environment with this name.
+    """Return a public MDP and its behaviour policy, from a file or from the environment with this name.
 
     A file is a table of the schema's states and actions. The behaviour policy of ICU-Sepsis is its expert
-    policy; the behaviour policy of any other environment is the uniform policy.
+    policy. For any other environment, it is the uniform policy.
     """
     if Path(name).suffix in (".csv", ".parquet"):
         from discreet.pipeline.environment_table import read_mdp
@@ -996,7 +992,7 @@ def verify(
 def _say_version(folder: Path) -> None:
     """Print a remark if another version of the library made the folder.
 
-    Verification compares the words of pages, and these words can differ between versions.
+    Verification compares the text of pages, which can differ between versions.
     """
     from discreet.names import __version__
     from discreet.reports.statement_page import told_in
@@ -1007,9 +1003,7 @@ def _say_version(folder: Path) -> None:
 
 
 def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
-    """Return the learner that made a folder, if one of the plug-in modules registers this learner; otherwise
-    return None.
-    """
+    """Return the learner that made a folder if a plug-in module registers it; otherwise None."""
     if not plugin:
         return None
     from discreet import registry
@@ -1030,8 +1024,8 @@ def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
 def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:
     """Open the ledger with which a folder is compared.
 
-    It is the given ledger or, if the folder has a ledger entry, the default ledger if that file exists.
-    Otherwise return None.
+    It is the given ledger. Otherwise, if the folder has a ledger entry, it is the default ledger. Returns
+    None if this file does not exist, or if the folder has no ledger entry.
     """
     from discreet.ledger.ledger import Ledger, default_path
     from discreet.reports.statement_page import told_in
@@ -1115,7 +1109,7 @@ command(recover, ledger_app)
 
 
 def _said(value: Any) -> Any:
-    """Return a value if JSON can represent it, otherwise a short text."""
+    """Return a value if JSON can represent it, and otherwise a short text."""
     return value if isinstance(value, str | int | float | bool | None) else _short(value)
 
 
@@ -1254,9 +1248,7 @@ ledger_app.callback(epilog=examples_of("ledger"))(guarded(ledger))
 
 
 def _spent(totals: TotalCost) -> str:
-    """Return a sentence that states the total privacy cost of a population's releases, and the owner's
-    limit.
-    """
+    """Return a sentence about the total privacy cost of a population's releases, and the owner's limit."""
     from discreet.accounting.text.guarantee_sentences import up
 
     releases = f"{totals.reservations} release{'s' if totals.reservations != 1 else ''}"

@@ -1,4 +1,4 @@
-"""Commands for raw records: schema, prepare and discretize."""
+"""Commands for raw records: ``schema``, ``prepare`` and ``discretize``."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _fit(
 
 
 def _verify_fit(files: list[str] | None, ledger: Path | None, public_key: list[Path] | None) -> None:
-    """Check the folder of a fit, and print what was not checked and who has signed."""
+    """Check the folder of a fit. Prints what was not checked, and who has signed."""
     from discreet.ledger.ledger import Ledger
     from discreet.ledger.signatures import read_public_key
     from discreet.pipeline.state_codebook import verify_codebook
@@ -229,7 +229,7 @@ def _show_estimate(schema: Path, users: int, asked: dict[str, Any], as_json: boo
     """Print the estimated error of a fit, and the errors of the same fit with other budgets."""
     from discreet.pipeline.state_codebook import estimate_codebook
 
-    asked.pop("start", None)  # the centres from which a fit starts do not change the forecast
+    asked.pop("start", None)  # the initial centres of a fit do not affect the forecast
     found = estimate_codebook(schema, users, **asked)
     budgets = ({**asked, "epsilon": e, "rho": None} for e in (0.1, 1.0, 10.0))
     others = [estimate_codebook(schema, users, **budget) for budget in budgets]

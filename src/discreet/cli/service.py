@@ -1,4 +1,4 @@
-"""Commands of the policy service: serve and shuffler."""
+"""Commands of the policy service: ``serve`` and ``shuffler``."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ def shuffler(
     from discreet.service import server as running
 
     file = study.parent / "shuffler.key"
-    if key:  # this is possible before the study file is complete, because the study file must name this key
+    if key:  # this is possible before the study file is complete, because the study file must contain this
+        # key
         own = running.shuffler_key_at(file)
         if as_json:
             print_json({"key": own.public})
@@ -166,7 +167,7 @@ def _print_statement(study: Study, as_json: bool) -> None:
 
 
 def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
-    """Run the dry run of a study, print its results, and keep the operator's page for ``stay`` more
+    """Run the dry run of a study and print its results. The operator's page stays available for ``stay`` more
     seconds.
     """
     from discreet.service.dry_run import rehearse

@@ -1,4 +1,4 @@
-"""Commands for simulations and their results, such as list, run, sweep and compare."""
+"""Commands for simulations and their results, such as ``list``, ``run``, ``sweep`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
     from discreet.experiments.sweep import BaselineComparison, Sweep
 
-NARROW = 110  # on a terminal with fewer characters in a line, tables omit the columns for names
+NARROW = 110  # if a terminal line has fewer characters, tables omit the columns for names
 
 
 def _announce_delta(setup: Setup) -> None:
@@ -202,8 +202,8 @@ def _configuration(
 ) -> RunConfig:
     """Combine the options on the command line with a configuration file, if one is given.
 
-    Options on the command line take precedence over the file. prior : options of the learner's prior; they
-    are None if they are not given.
+    Options on the command line take precedence over the file. prior : options of the learner's prior; None if
+    they are not given.
 
     Raises ``ValueError`` if the command line has a budget but the privatizer takes none.
     """
@@ -444,14 +444,14 @@ def _print_results(results: Sequence[Result]) -> None:
 
 
 def _print_seed(guarantees: Sequence[Guarantee]) -> None:
-    """Print a warning if a guarantee does not hold against an adversary who guesses the seed of the noise."""
+    """Print a warning if a guarantee does not hold against an attacker who guesses the seed of the noise."""
     if any(one.epsilon is not None and not one.holds_if_seed_is_guessed for one in guarantees):
         console().print("Holds if the seed is guessed: NO. Noise from a seed is for simulation only.")
 
 
 def _first_sentence(statement: str) -> str:
-    """Return the first sentence of a privacy statement, which is the guarantee. The other sentences of the
-    statement say how the guarantee is computed.
+    """Return the first sentence of a privacy statement, which is the guarantee. The other sentences state how
+    the guarantee is computed.
     """
     return re.split(r"(?<=\.) (?=[A-Z])", statement, maxsplit=1)[0]
 

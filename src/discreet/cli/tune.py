@@ -1,4 +1,4 @@
-"""The command ``tune``: random search for the options of a learner, on training environments."""
+"""Command ``tune``: random search for the options of a learner, on training environments."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Tuning:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options of the learner and the privatizer in the best trial, with the options that the user gave."""
+        """Options of learner and privatizer in the best trial, including options that the user gave."""
         return {**self.config.options, **{f"learner.{k}": v for k, v in self.best.options.items()}}
 
     @property

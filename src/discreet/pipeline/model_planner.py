@@ -59,7 +59,8 @@ class ModelPlanner(DecisionPoints):
         Larger values give fewer changes.
     most_changes : int, optional
         Largest number of changed states, at least 1. None: the whole plan.
-    hidden_cause : float
+    Bound on the effect of an unrecorded cause; see
+        :class:`~discreet.learners.offline.decision_points.DecisionPoints`.
         Factor of :class:`~discreet.learners.offline.decision_points.DecisionPoints`.
     fall_back : bool
         True: decision points are proposed if the first half prefers them. False: the plan is always proposed.

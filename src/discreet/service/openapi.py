@@ -1,4 +1,4 @@
-"""OpenAPI descriptions of every address: request bodies, answers, and examples that fit the study."""
+"""OpenAPI descriptions of all addresses: request bodies, answers, and examples for the study."""
 
 from __future__ import annotations
 

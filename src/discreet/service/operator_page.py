@@ -1,9 +1,9 @@
-"""Web page for the operator. It shows the public state of a study to readers who are not engineers.
+"""Web page for the operator. It shows the public state of a study to readers without technical knowledge.
 
-The server sends a complete HTML page. A small script, which the page's content security policy allows by its
-hash, requests the same page again and replaces only changed parts. Therefore keyboard focus and scroll
-position stay unchanged. A button stops the script. The page shows only public facts. It shows no content of
-messages, no tickets, and no times except those of releases.
+The server sends a complete HTML page. A small script, allowed by its hash in the content security policy,
+requests the page again and replaces only changed parts. Therefore keyboard focus and scroll position do not
+change. A button stops the script. The page shows only public facts. It shows no content of messages, no
+tickets, and no times except those of releases.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ th[scope=row] { text-align: left; }
 :focus-visible { outline: 3px solid Highlight; outline-offset: 2px; }
 button { font: inherit; padding: .4rem .8rem; }
 """
-# The script updates the page every 10 seconds unless the operator stops it. It does not replace a section
-# that has not changed.
+# The script updates the page every 10 seconds unless the operator stops it. It does not replace unchanged
+# sections.
 _SCRIPT = """
 "use strict";
 const button = document.getElementById("live"), told = document.getElementById("asked");
@@ -99,8 +99,8 @@ def _count(people: int) -> str:
 
 
 def _shuffled(store: Store, turn: int, users: int, over: bool) -> Iterator[Block]:
-    """Yield sentences about a batch whose messages are at a shuffler: whether its sum has arrived, and how
-    many users of the last whole batch answered.
+    """Yield sentences about a batch at a shuffler: whether its sum has arrived, and how many users answered
+    in the last batch.
     """
     waiting = (
         f"The next release waits for a batch of {_count(users)}. The shuffler holds their messages and tells "
@@ -167,9 +167,9 @@ def _minute(at: float) -> str:
 
 
 def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text that says whether users can take part now.
+    """Return a text that states whether users can take part now.
 
-    If they cannot, the text also says why they must wait, and the latest time at which the wait ends.
+    If they cannot, the text also states the reason, and the latest time at which the wait ends.
     """
     if study.shuffler is not None:
         return f"Working. People take part at the shuffler, {study.shuffler['url']}."
@@ -192,8 +192,8 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
 
 
 def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn: int, over: bool) -> str:
-    """Return a section with the number of people who took part, and the number that the next release waits
-    for.
+    """Return a section with the number of users who took part, and the number for which the next release
+    waits.
     """
     newest = store.release(turn)
     before = int(json.loads(newest[0])["users"]) if newest else 0

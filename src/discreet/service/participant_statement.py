@@ -1,4 +1,6 @@
-"""Statement for participants: the guarantee, which party sees which data, and what noise does not hide."""
+"""Statement for participants: the guarantee, the data that each party sees, and facts that noise does not
+hide.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +58,9 @@ SIDE_CHANNELS = (
 
 
 def message_alone(study: Study) -> MessageGuarantee:
-    """Return the guarantee that a message has if the shuffler is not trusted.
+    """Return the guarantee of a single message without a trusted shuffler.
 
-    This guarantee can differ between batches; the weakest one is returned.
+    The guarantee can differ between batches. The weakest one is returned.
     """
     batches = ShuffledBatches(study, 0)
     every = {batches.form(int(n)) for n in [0, *study.mechanism.ends[:-1]]}  # type: ignore[union-attr]
@@ -77,7 +79,7 @@ def make_participant_statement(study: Study, ledger: Any, key: str) -> dict[str,
 
     Parameters
     ----------
-    ledger : the study's reservation in the ledger; None if the study is in no ledger.
+    ledger : the study's reservation in the ledger; None if the study uses no ledger.
     key : public key of the statement's signature.
     """
     guarantee = study.guarantee
