@@ -689,7 +689,7 @@ def remember(mdp: TabularMDP, made_as: RegisteredPart) -> None:
 
 
 def remembered(mdp: TabularMDP) -> RegisteredPart | None:
-    """Return the name and options from which an environment was built; None if there is no name."""
+    """Return the name and options from which an environment was built; None without a name."""
     try:
         return _environments.get(mdp)
     except TypeError:  # the object does not support weak references

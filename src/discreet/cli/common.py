@@ -114,7 +114,7 @@ def _refused(error: Any, given: Sequence[str]) -> str:
 
 
 def _meant(name: str, context: Any) -> str | None:
-    """Return a hint for an option ``name`` that the command does not have; None if there is no hint.
+    """Return a hint for an option ``name`` that the command does not have; None without a hint.
 
     The hint is the new name of the option, an option with the same meaning, or a command that has the option.
     """

@@ -1,7 +1,7 @@
 """Functions that match cell texts to declared texts, and words that mean an empty cell.
 
-A cell text matches the identical declared text. If there is none, it matches a declared text with the same
-meaning, provided that there is exactly one. For example, ``True``, ``TRUE`` and ``true`` have the same
+A cell text matches the identical declared text. Otherwise, it matches a declared text with the same
+meaning, if exactly one exists. For example, ``True``, ``TRUE`` and ``true`` have the same
 meaning, and so do ``1``, ``1.`` and ``1.0``. Many programs write a whole number as ``1.0`` if its column has
 empty cells. Columns have a type in Parquet files and no type in CSV files; both are read in the same way.
 Case, inner spaces and leading zeros of other texts are never changed, because ``01`` and ``1`` can be

@@ -651,7 +651,7 @@ class QuerySource:
     ) -> Iterator[pa.Table]:
         """Yield batches of rows, sorted by the wanted columns.
 
-        DuckDB returns rows in no fixed order, but every pass over a source must have the same order.
+        DuckDB returns rows in an arbitrary order, but each pass over a source must give the same order.
         """
         listed = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
         for batch in self._read(f"SELECT {listed} FROM ({self.sql}) ORDER BY {listed}", batch_rows):
@@ -683,7 +683,7 @@ def _duckdb() -> Any:
 
 
 def instead(place: TableSource, name: str, wanted: Sequence[str]) -> str:
-    """Return the end of an error message about a missing column ``name``; "" if there is no hint.
+    """Return the end of an error message about a missing column ``name``; "" without a hint.
 
     The hint is a column with a similar name, or the line of a text file that has the column names.
     """

@@ -25,7 +25,7 @@ The noise bits do not depend on the trajectory. The integer y + noise of a singl
 whatever the distribution of the noise. Therefore the shuffler must output only the sum over users for each
 counter.
 
-Source: Tenenbaum, Kaplan, Mansour and Stemmer (2021), and Bai, Talebi, Zhao and Cheng (2024), algorithm 4. In
+Sources: Tenenbaum et al. (2021); Bai et al. (2024), algorithm 4. In
 algorithm 4, integers of single users are sent; this code sends only sums over users instead.
 """
 

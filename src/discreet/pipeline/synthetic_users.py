@@ -325,7 +325,7 @@ def _record(folder: Path, line: Mapping[str, Any]) -> None:
 
 
 def processed(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of the folder's list of post-processed files; empty if there is no list.
+    """Return the lines of the folder's list of post-processed files; empty without a list.
 
     folder : folder of a release. Raises ``ValueError`` if a line is not a JSON object.
     """

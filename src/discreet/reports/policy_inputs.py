@@ -9,7 +9,7 @@
 
 If a file does not name a state, or its action is empty, the behaviour policy acts there. The origin
 (:mod:`discreet.learners.ope.policy_origin`) is in a comment line of a CSV file or in the metadata of a
-Parquet file. If there is no such line, a ``policy.csv`` or ``policy.py`` next to a ``release.parquet`` is
+Parquet file. Without such a line, a ``policy.csv`` or ``policy.py`` next to a ``release.parquet`` is
 assumed to be computed from the whole release.
 """
 
@@ -108,7 +108,7 @@ def read_given_policy(path: str | Path, schema: Schema, run_code: bool = False) 
 def _origin_beside(release: Path) -> tuple[dict[str, Any] | None, Path | None]:
     try:
         content = content_hash(read_release(release))
-    except ValueError:  # sums of features are no counts, so they cannot be evaluated
+    except ValueError:  # sums of features cannot be evaluated like counts
         return None, None
     return {"release": content, "part": "whole", "share": 1.0}, release
 

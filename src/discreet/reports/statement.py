@@ -659,7 +659,7 @@ def _group(attacker: TradeOff, people: int, delta: float) -> dict[str, Any]:
 
 
 def count_query(names: Sequence[str], schema: Schema, first_visits: bool = False) -> CountQuery | None:
-    """Return the count query whose families have exactly the given names; None if there is no such query.
+    """Return the count query whose families have exactly the given names; None without such a query.
 
     first_visits : True if the release states that it contains counts of first visits.
     """
