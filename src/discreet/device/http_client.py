@@ -3,8 +3,8 @@
 The client fetches the plan, selects actions, and encodes the message on the user's device. It sends the
 message with retries.
 
-It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``). Of this library, it uses only the
-device code (:mod:`discreet.device`). ::
+It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``). It uses only the device code of
+this library (:mod:`discreet.device`). ::
 
     from discreet.device.http_client import Client
 
