@@ -6,7 +6,7 @@ The shuffler is between devices and the service (:mod:`discreet.service.app`). I
   study's schedule. It also checks that devices draw as many random bits as the study's guarantee requires. It
   derives the mechanism from the same study file as the service. Therefore the service cannot use less noise
   or smaller batches than the study file states.
-- It **issues tickets and marks them as used**, assigns places, and receives messages. It uses the same code
+- It **provides tickets and marks them as used**, assigns places, and receives messages. It uses the same code
   for its database as the service. One transaction marks a ticket and stores its message. It is on the disk
   before the shuffler answers with code 202. The service never sees a ticket. Therefore a party that knows
   which user has which ticket learns nothing from the service.
