@@ -21,7 +21,7 @@ the distribution of the release with your data, and P' is the distribution with 
 yours. The sentence for patients and the attacker's table (:mod:`discreet.reports.trade_off_function`) state
 exactly this. Every printed number is rounded up. Sentences about these numbers are defined in
 :mod:`discreet.accounting.text.sentence_templates`, by version. A statement is verified with the sentences of
-its own version.
+its version.
 
 *delta compared with 1/users.* A mechanism that publishes the raw data of one user chosen at random is (0,
 1/users)-private. Therefore a delta above 1/users is rejected, and a delta above 0.1/users causes a warning.
