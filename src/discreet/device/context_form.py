@@ -135,7 +135,6 @@ def checked_contexts(
     """Check the parts of one or several records and return copies.
 
     lead : leading axes of every part. name : name of the record in messages. Raises ``ValueError`` for other
-        Raises ``ValueError`` on other
     shapes, actions outside [0, A), and rewards outside [0, 1]. Every value of a context is accepted.
     """
     x = as_floats(contexts)
