@@ -602,7 +602,9 @@ def list_options(options: Iterable[OptionSpec]) -> str:
 def typed(found: RegistryEntry, options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Convert options to the types in the annotations of an entry's factory.
 
-    Raises ``ValueError`` for unknown options. prefix : text before the name of an option in error messages.
+    Raises ``ValueError`` for unknown options.
+
+    - prefix : text before the name of an option in error messages.
     """
     takes = options_of(found.factory())
     unknown = [name for name in options if name not in takes]
@@ -752,7 +754,10 @@ def _fewest(
 
 
 def presets_of(factory: Callable[..., Any], fixed: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Return the names of the presets of a class. fixed : options that the registered name implies."""
+    """Return the names of the presets of a class.
+
+    - fixed : options that the registered name implies.
+    """
     return tuple(_preset_table(factory, fixed or {}))
 
 

@@ -303,7 +303,10 @@ def console() -> Console:
 
 
 def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """Return an empty table. right : names of the columns that are aligned to the right."""
+    """Return an empty table.
+
+    - right : names of the columns that are aligned to the right.
+    """
     from rich import box
     from rich.table import Table
 
@@ -393,8 +396,10 @@ def settings_of(given: Sequence[str] | None) -> tuple[str | None, dict[str, str]
 def typed_pairs(flag: str, given: Sequence[str] | None, kinds: Mapping[str, type]) -> dict[str, Any]:
     """Parse options of the form KEY=VALUE that can have only certain keys.
 
-    flag : name of the option in error messages. kinds : type of the value of each allowed key. Raises
-        ``ValueError`` for an unknown key and for a value of a wrong type.
+    - flag : name of the option in error messages.
+    - kinds : type of the value of each allowed key.
+
+    Raises ``ValueError`` for an unknown key and for a value of a wrong type.
     """
     from discreet import registry
 

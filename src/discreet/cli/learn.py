@@ -75,7 +75,10 @@ SettingOptions = Annotated[
 
 
 def source_of(given: Sequence[str] | None, *keys: str) -> dict[str, Any]:
-    """Return the keys and values of ``--source``. keys : allowed keys; all of them if none is given."""
+    """Return the keys and values of ``--source``.
+
+    - keys : allowed keys; all of them if none is given.
+    """
     return typed_pairs("source", given, dict.fromkeys(keys or _SOURCE, str))
 
 
@@ -637,8 +640,9 @@ def _asked(
 ) -> tuple[Any, Any]:
     """Build and return (learner, privatizer) from names and options.
 
-    The privatizer is None if the learner adds noise itself, or is not private. exact : True if sums without
-    noise are allowed.
+    The privatizer is None if the learner adds noise itself, or is not private.
+
+    - exact : True if sums without noise are allowed.
     """
     from discreet import registry
 
@@ -1385,7 +1389,10 @@ def _print_utility(utility: Utility) -> None:
 
 
 def _behaviour(mdp: TabularMDP, env: str, policy: str, seed: int) -> NDArray[np.float64] | NDArray[np.int64]:
-    """Return the behaviour policy with the given name. seed : seed of the policy "random"."""
+    """Return the behaviour policy with the given name.
+
+    - seed : seed of the policy "random".
+    """
     import numpy as np
 
     from discreet.core import checks

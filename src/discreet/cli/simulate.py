@@ -202,8 +202,9 @@ def _configuration(
 ) -> RunConfig:
     """Combine the options on the command line with a configuration file, if one is given.
 
-    Options on the command line take precedence over the file. prior : options of the learner's prior; None if
-    they are not given.
+    Options on the command line take precedence over the file.
+
+    - prior : options of the learner's prior; None if they are not given.
 
     Raises ``ValueError`` if the command line has a budget but the privatizer takes none.
     """

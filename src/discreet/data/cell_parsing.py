@@ -80,7 +80,10 @@ class Offences:
 
 
 def stamp(time: Any) -> str:
-    """Return a time as text. ``time`` : microseconds since 1970, or None or :data:`NEVER` for no time."""
+    """Return a time as text.
+
+    - time : microseconds since 1970, or None or :data:`NEVER` for no time.
+    """
     if time is None or time == NEVER:
         return ""
     try:

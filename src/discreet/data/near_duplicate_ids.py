@@ -246,7 +246,9 @@ class Alike:
     def warn(self, unit: str, column: str, remedy: str = "write names in one way") -> None:
         """Emit a warning if the name of a user looks like the name of another user.
 
-        ``unit`` : word for one user; ``column`` : name of the column; ``remedy`` : advice in the warning.
+        - unit : word for one user.
+        - column : name of the column.
+        - remedy : advice in the warning.
         """
         count = self.count
         if count:

@@ -288,7 +288,9 @@ def parts(
     """Partition the records by user, and yield one table per partition.
 
     A table has all rows of each of its users. The number of partitions, at most 256, is chosen so that each
-    needs about ``memory`` bytes. ``scratch`` : folder for temporary files, None for the system's default.
+    needs about ``memory`` bytes.
+
+    - scratch : folder for temporary files, None for the system's default.
     """
     size = sum(place.size for place in reader.places)
     row = 8 * (8 + len(reader.values)) * 4  # estimated bytes per row, including temporary arrays
@@ -620,7 +622,8 @@ class Maker:
         These arrays can differ if ``before`` is declared. A reading after the action of a step does not count
         for that step, but its value can be carried forward to a later step.
 
-        ``order`` : row numbers; ``cell`` : cell of each of these rows.
+        - order : row numbers.
+        - cell : cell of each of these rows.
         """
         column, size = _plain(self.table, f"v.{value.name}")[order], int(self.start[-1])
 
@@ -670,8 +673,9 @@ class Maker:
         """Find the missing cells ``gone`` that can be filled from an earlier cell of the same episode.
 
         Returns a (cells,) mask of these cells. For each cell, also returns the number of the last earlier
-        cell in ``held``, the mask of cells that have a value. ``carry`` : largest distance between the two
-        cells.
+        cell in ``held``, the mask of cells that have a value.
+
+        - carry : largest distance between the two cells.
         """
         here, begin = np.arange(len(gone)), self.start[self.of]
         source = np.maximum.accumulate(np.where(held, here, -1))
@@ -862,8 +866,9 @@ class Maker:
     def _ends(self, state: Ints, outcome: Floats | None, first: Ints) -> tuple[Ints, Ints]:
         """Return the (episodes,) numbers of steps, and the (episodes,) states after the last step.
 
-        A state of -1 means that the state after the last step is the state of the next cell. ``first`` :
-        number of the first cell of each episode in a terminal state.
+        A state of -1 means that the state after the last step is the state of the next cell.
+
+        - first : number of the first cell of each episode in a terminal state.
         """
         declared, most = self.declared, self.declared.schema.horizon
         held = self.last + 1

@@ -447,8 +447,10 @@ def parse_declaration(
 ) -> Declaration:
     """Check the content of a TOML document, and return the declaration.
 
-    Files that the declaration names are read from ``folder``. ``text`` : text of the document. ``fitting`` :
-    see :func:`read_prepare_config`.
+    Files that the declaration names are read from ``folder``.
+
+    - text : text of the document.
+    - fitting : see :func:`read_prepare_config`.
     """
     folder = Path(folder)
     asked = _section(content)
@@ -628,7 +630,9 @@ def _decision(
 ) -> int | None:
     """Check the settings that values with ``before = "action"`` need, and return ``prepare.decision``.
 
-    Returns microseconds, or None if no value has ``before``. ``step`` : length of a step in microseconds.
+    Returns microseconds, or None if no value has ``before``.
+
+    - step : length of a step in microseconds.
     """
     early = [value for value in values.values() if value.before is not None]
     if not early:

@@ -136,8 +136,10 @@ class Source:
     ) -> Iterator[pa.Table]:
         """Yield all rows in order, in batches of about ``batch_rows`` rows.
 
-        ``users_only`` : True to yield only the column ``user``, which is fast. ``pool`` : threads that
-        convert batches while other batches are read and processed. Raises the same errors as :meth:`worked`.
+        - users_only : True to yield only the column ``user``, which is fast.
+        - pool : threads that convert batches while other batches are read and processed.
+
+        Raises the same errors as :meth:`worked`.
         """
         for table, _ in self.worked(lambda _: None, batch_rows, progress, what, users_only, pool):
             yield table
@@ -223,7 +225,10 @@ class Source:
         return pa.table({**{name: parts[name] for name in named}, "number": numbers})
 
     def _part(self, name: str, column: Any) -> Any:
-        """Convert one column of a file to the type that batches have. ``name`` : name in the batch."""
+        """Convert one column of a file to the type that batches have.
+
+        - name : name in the batch.
+        """
         self._check_type(name, column.type)
         if name in ("user", "episode"):
             return _key(column, self._text[name == "episode"])

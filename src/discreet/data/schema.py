@@ -663,7 +663,9 @@ def check_keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], req
 def text_of(name: str, value: Any) -> str:
     """Check that ``value`` is a non-empty text of one line, and return it.
 
-    Raises ``ValueError`` if it is not, or if it is "FILL IN". ``name`` : key in the error message.
+    Raises ``ValueError`` if it is not, or if it is "FILL IN".
+
+    - name : key in the error message.
     """
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")

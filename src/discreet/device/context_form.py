@@ -80,7 +80,8 @@ class ContextForm(LinearForm):
     def rows(self, contexts: Floats, actions: Ints) -> tuple[Floats, Ints]:
         """Return phi (n, p) of each user, and the block (n,) to which it belongs.
 
-        contexts : (n, *features.shape). actions : (n,).
+        - contexts : (n, *features.shape).
+        - actions : (n,).
         """
         phi = self.features(contexts)
         if self.features.form == "per_action":
@@ -134,8 +135,11 @@ def checked_contexts(
 ) -> tuple[Floats, Ints, Floats]:
     """Check the parts of one or several records and return copies.
 
-    lead : leading axes of every part. name : name of the record in messages. Raises ``ValueError`` for other
-    shapes, actions outside [0, A), and rewards outside [0, 1]. Every value of a context is accepted.
+    - lead : leading axes of every part.
+    - name : name of the record in messages.
+
+    Raises ``ValueError`` for other shapes, actions outside [0, A), and rewards outside [0, 1]. Every value of
+    a context is accepted.
     """
     x = as_floats(contexts)
     if x.shape != (*lead, *features.shape):

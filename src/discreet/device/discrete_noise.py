@@ -205,8 +205,8 @@ def drawn(
 
     The noise of block i has the scale factor * scales[i], on the grid grids[i].
 
-    family : "laplace" or "gaussian". offsets : (blocks + 1,) array, the first cell of each block and the
-        number of cells.
+    - family : "laplace" or "gaussian".
+    - offsets : (blocks + 1,) array, the first cell of each block and the number of cells.
     """
     draw = coins.laplace if family == "laplace" else coins.normal
     numbers, sizes = np.asarray(scales, np.float64).tolist(), np.diff(offsets).tolist()

@@ -5,8 +5,8 @@ observer sees the whole message, and knows the plan, the form, and everything th
 is trusted except the user's device. In particular, neither a server nor a shuffler is trusted.
 
 The numbers are computed from the scales and probabilities in the form. A device does not copy a statement of
-the server, but computes the privacy loss of the noise that it draws. The formulas are in the modules of the messages:
-:mod:`discreet.device.count_device`, :mod:`discreet.device.randomized_response_device`,
+the server, but computes the privacy loss of the noise that it draws. The formulas are in the modules of the
+messages: :mod:`discreet.device.count_device`, :mod:`discreet.device.randomized_response_device`,
 :mod:`discreet.device.shuffle_payload`, :mod:`discreet.device.linear_device`.
 
 For a given delta, epsilon is computed from mu by the exact curve of Gaussian noise (Balle and Wang 2018,

@@ -186,8 +186,8 @@ class ContextSetup:
     def run(self, seed: int, run: int, progress: Progress | None = None, stop: Any = None) -> SeedRun:
         """Simulate the repetition with index ``run`` under ``seed``.
 
-        progress : function that is called with (run, number of users simulated so far). stop : an event; when
-            it is set, the run ends with ``InterruptedError``.
+        - progress : function that is called with (run, number of users simulated so far).
+        - stop : an event; when it is set, the run ends with ``InterruptedError``.
         """
         randomness, begin = Seeded(seed, run), time.perf_counter()
         keys = randomness.keys

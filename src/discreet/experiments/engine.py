@@ -266,8 +266,9 @@ class _Queue(Generic[R]):
         return max(1, len(self._waiting) // (2 * self._engine.width))
 
     def took(self, j: int, items: Sequence[int], seconds: float) -> None:
-        """Record the mean duration of the items of job ``j``. seconds : duration of all these items
-        together.
+        """Record the mean duration of the items of job ``j``.
+
+        - seconds : duration of all these items together.
         """
         self._seconds[j] = seconds / len(items)
 

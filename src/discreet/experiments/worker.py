@@ -100,8 +100,9 @@ def _built(build: Callable[[Any], PreparedRun], what: Any) -> PreparedRun:
 
 
 def packed(setup: object, where: str) -> bytes:
-    """Return a pickled set-up for the processes of an engine. where : name of the engine, for the error
-    message.
+    """Return a pickled set-up for the processes of an engine.
+
+    - where : name of the engine, for the error message.
 
     Raises ``ValueError`` if the set-up cannot be pickled. The error is raised here because a process pool
     that cannot send its tasks may wait forever.

@@ -82,8 +82,9 @@ class CodebookQuery:
     ) -> CodebookQuery:
         """Return the sizes of a fit, computed from the schema of the data.
 
-        ranges : declared range of each value. scale : (d,) unit of distance for each value. If it is None,
-            the fit is for quantiles, and ``ranges`` must have exactly one value.
+        - ranges : declared range of each value.
+        - scale : (d,) unit of distance for each value. If it is None, the fit is for quantiles, and
+          ``ranges`` must have exactly one value.
         """
         low, high = (np.array([pair[end] for pair in ranges.values()], np.float64) for end in (0, 1))
         return cls(
@@ -131,8 +132,8 @@ class CodebookQuery:
     def to_dict(self, sigma: int, start: str | None) -> dict[str, Any]:
         """Return the sizes as a dictionary of plain values.
 
-        sigma : standard deviation of the noise, in units of the grid. start : origin of the initial centres,
-        "halton" or "file"; None for quantiles.
+        - sigma : standard deviation of the noise, in units of the grid.
+        - start : origin of the initial centres, "halton" or "file"; None for quantiles.
         """
         centres = self.what == "centres"
         ends = zip(self.low.tolist(), self.high.tolist(), strict=True)
@@ -197,7 +198,8 @@ class CodebookQuery:
     def moved(self, centres: Floats, released: Ints, sigma: int) -> Floats:
         """Return the (k, d) scaled centres after one round.
 
-        centres : (k, d) scaled centres before the round. released : (k, d + 1) noisy sums of the round.
+        - centres : (k, d) scaled centres before the round.
+        - released : (k, d + 1) noisy sums of the round.
         """
         count, sums = self.people(released), released[:, :-1].astype(np.float64) / GRID
         seen = count > STANDS_OUT * sigma / GRID / self.radius
@@ -207,7 +209,9 @@ class CodebookQuery:
     def monotone(self, released: Ints) -> Floats:
         """Return the estimated number of users below each of the bins + 1 edges of the histogram.
 
-        These numbers never decrease. released : (bins, 1) noisy histogram.
+        These numbers never decrease.
+
+        - released : (bins, 1) noisy histogram.
         """
         from scipy.optimize import isotonic_regression
 
@@ -233,7 +237,8 @@ class CodebookQuery:
     def found(self, start: str, released: Ints, sigma: int) -> Floats:
         """Return the centres or cut points in the original units of the values.
 
-        start : text of ``start.csv``. released : noisy sums of all rounds.
+        - start : text of ``start.csv``.
+        - released : noisy sums of all rounds.
         """
         if self.bins:
             return self.cuts(released[0])
@@ -306,7 +311,9 @@ class CodebookQuery:
     def table_text(self, found: Floats, facts: str) -> tuple[str, str]:
         """Return the name and the text of the file that contains the centres or the cut points.
 
-        A declaration of data names this file. facts : name of the file that contains the facts of the fit.
+        A declaration of data names this file.
+
+        - facts : name of the file that contains the facts of the fit.
         """
         if self.bins:
             listed = ", ".join(f"{cut:.6g}" for cut in found)

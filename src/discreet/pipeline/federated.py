@@ -278,7 +278,10 @@ class FederationPlan:
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def told(self, sent: int) -> dict[str, Any]:
-        """Return the facts of the plan for the statement. sent : number of sites in the sum."""
+        """Return the facts of the plan for the statement.
+
+        - sent : number of sites in the sum.
+        """
         return {
             "sites": self.sites, "needed": self.fewest, "colluding": self.colluding, "honest": self.honest,
             "noise": self.noise, "sent": sent,

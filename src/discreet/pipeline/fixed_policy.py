@@ -91,8 +91,10 @@ class _Run:
 
 
 def _run(world: WorldModel, table: Floats, weights: Floats) -> _Run:
-    """Evaluate a policy. table : (R, S) next-state probabilities. weights : (H, R) probabilities of the
-    pairs.
+    """Evaluate a policy.
+
+    - table : (R, S) next-state probabilities.
+    - weights : (H, R) probabilities of the pairs.
     """
     layout = world.layout
     ptr, state = layout.state_ptr[:-1], layout.row_state
@@ -235,8 +237,9 @@ class PolicyQuestion:
     def clip(self, users: int, multiplier: float, laplace: bool = False) -> float:
         """Return C.
 
-        users : number of users in group B. multiplier : standard deviation of the noise for sensitivity 1.
-        laplace : True for Laplace noise.
+        - users : number of users in group B.
+        - multiplier : standard deviation of the noise for sensitivity 1.
+        - laplace : True for Laplace noise.
         """
         sd = math.sqrt(self.variance)
         return max(6.0 * sd, sd * math.sqrt(users) / (8.0 * kappa(laplace) * multiplier))
@@ -244,7 +247,9 @@ class PolicyQuestion:
     def contributions(self, people: Trajectories, clip: float, laplace: bool = False) -> Floats:
         """Return the (n, 2 k) numbers that n users add to the sums, of norm at most kappa C.
 
-        people : one episode of each user. clip : C. laplace : True for Laplace noise.
+        - people : one episode of each user.
+        - clip : C.
+        - laplace : True for Laplace noise.
         """
         y = self.answers(people)
         norm = np.linalg.norm(y, 1 if laplace else 2, axis=1, keepdims=True)
@@ -302,7 +307,10 @@ class PolicyQuestion:
 
 
 def kappa(laplace: bool) -> float:
-    """Return the largest norm of a user's contributions, in units of C. laplace : True for Laplace noise."""
+    """Return the largest norm of a user's contributions, in units of C.
+
+    - laplace : True for Laplace noise.
+    """
     return 1.0 + _SQUARES if laplace else math.sqrt(1.0 + _SQUARES**2)
 
 

@@ -176,8 +176,9 @@ def refusal(
 def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, Any]:
     """Return functions that replace Flower's encryption between sites, by name.
 
-    The encryption keys depend on the sites' secret, the plan and all public keys that the site received. keys
-    : number and two public keys of every site.
+    The encryption keys depend on the sites' secret, the plan and all public keys that the site received.
+
+    - keys : number and two public keys of every site.
     """
     from flwr.common.secure_aggregation.crypto import symmetric_encryption as plain
 
@@ -225,8 +226,9 @@ def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any]
 def _claim(stage: str, *keys: bytes) -> None:
     """Claim a stage of a round, so that parallel processes of this site answer the stage only once.
 
-    Raises :class:`TaskRejected` if the stage is already claimed. keys : public keys of this site, which
-    identify the round.
+    Raises :class:`TaskRejected` if the stage is already claimed.
+
+    - keys : public keys of this site, which identify the round.
     """
     name = hashlib.sha256(b"\0".join((stage.encode(), *keys))).hexdigest()[:32]
     path = Path(gettempdir()) / f"discreet-site-{name}"

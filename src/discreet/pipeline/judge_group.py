@@ -131,8 +131,9 @@ class JudgeGroup(Guarded):
     def answer(self, path: Path, schema: Schema, table: PolicyTable, facts: SecondGroup) -> list[float]:
         """Return the noisy sums of the answers and their squares, and delete the episodes.
 
-        path : release of group A. table : policy that was learned from this release. facts : result of
-            :meth:`told`.
+        - path : release of group A.
+        - table : policy that was learned from this release.
+        - facts : result of :meth:`told`.
         """
         question, query = _question(read_release(path), schema, table), _query(facts)
         with self._call():
@@ -257,7 +258,8 @@ def answer_in(folder: Path) -> list[float]:
 def verdict(document: Mapping[str, Any], unit: str) -> str:
     """Return the first sentence of a judgement.
 
-    document : content of ``judgement.json``. unit : unit of the population, for example "patient".
+    - document : content of ``judgement.json``.
+    - unit : unit of the population, for example "patient".
     """
     if not document["changed_states"]:
         return f"The policy changes nothing that {unit}s did, so there is no gain to judge."

@@ -192,7 +192,8 @@ class _Told(ABC):
     def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
         """Return the episodes in the form in which the release counts them.
 
-        people : episodes of n users. group : (n,) indices of the users' groups, if the schema has groups.
+        - people : episodes of n users.
+        - group : (n,) indices of the users' groups, if the schema has groups.
         """
         return people
 
@@ -509,8 +510,9 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
 
 
 def refuse_groups(schema: Schema, algorithm: str) -> None:
-    """Raise ``ValueError`` if the schema has groups. algorithm : name of a learner that does not support
-    groups.
+    """Raise ``ValueError`` if the schema has groups.
+
+    - algorithm : name of a learner that does not support groups.
     """
     if schema.groups is not None:
         raise ValueError(
@@ -545,8 +547,8 @@ def name_of(learner: Any) -> str:
 def learner_of(algorithm: str, options: Mapping[str, Any]) -> Any:
     """Build a learner.
 
-    algorithm : name of the learner on the command line. options : its options, as :func:`options_of` returns
-        them.
+    - algorithm : name of the learner on the command line.
+    - options : its options, as :func:`options_of` returns them.
     """
     checks.choice("algorithm", algorithm, tuple(_LEARNERS))
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}

@@ -86,8 +86,9 @@ class ModelPlanner(DecisionPoints):
     def path(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> Path:
         """Choose a policy from the first half of a release, and estimate its gain from the second half.
 
-        release : release of first visits. question : its query. level : joint confidence level of the
-            intervals.
+        - release : release of first visits.
+        - question : its query.
+        - level : joint confidence level of the intervals.
 
         Raises ``ValueError`` if no rule determines the rewards.
         """

@@ -129,7 +129,9 @@ class PartialAggregateFile:
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "content") -> PartialAggregateFile:
-        """Read a part from bytes. name : name of the part in error messages.
+        """Read a part from bytes.
+
+        - name : name of the part in error messages.
 
         Raises ``ValueError`` if ``content`` is damaged or is not a part.
         """

@@ -467,7 +467,9 @@ def _local_moves(draw: np.random.Generator, fame: Floats, actions: int, end: flo
 def least_enough(enough: Callable[[float], bool], low: float, high: float, rounds: int) -> float:
     """Return the smallest number for which ``enough`` returns True, by bisection.
 
-    It is assumed that ``low`` is not enough and that ``high`` is enough. rounds : number of bisections.
+    It is assumed that ``low`` is not enough and that ``high`` is enough.
+
+    - rounds : number of bisections.
     """
     for _ in range(rounds):
         middle = 0.5 * (low + high)

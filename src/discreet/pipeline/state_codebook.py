@@ -174,7 +174,8 @@ class CodebookFit:
 def _points_apart(number: int, size: int) -> float:
     """Return the distance between neighbouring points of a regular grid, as a share of the ranges.
 
-    number : number of points. size : number of values, which is the dimension of the grid.
+    - number : number of points.
+    - size : number of values, which is the dimension of the grid.
     """
     return float(number ** (-1.0 / size))
 
@@ -182,7 +183,10 @@ def _points_apart(number: int, size: int) -> float:
 def _apart(number: int, size: int) -> float:
     """Return the typical difference between centres in one value, as a share of the range of this value.
 
-    number : number of centres. size : number of values. The error of a centre is compared with the result.
+    - number : number of centres.
+    - size : number of values.
+
+    The error of a centre is compared with the result.
 
     A few centres in many dimensions can be far apart although they are close in each single value. Therefore
     the result is the smaller of two numbers. One is the distance between points of a regular grid. The other
@@ -350,9 +354,11 @@ def _read(
 ) -> tuple[Ints, Floats, int]:  # fmt: skip
     """Read the records and return (owners, values, number of users). The result is RAW DATA.
 
-    owners : (n,) index of the user of each row. values : (n, d). :func:`fit_codebook` describes the other
-        arguments. Records with errors are written to the file ``private``.
-    :func:`fit_codebook`; ``private`` is the file to which offending records are written.
+    - owners : (n,) index of the user of each row.
+    - values : (n, d).
+
+    :func:`fit_codebook` describes the other arguments. Records with errors are written to the file
+    ``private``.
     """
     text = Text(how.get("delimiter"), how.get("decimal", "."), how.get("encoding", "utf-8"))
     places = places_of(where, text, how.get("sql"), how.get("reads"))
@@ -772,8 +778,9 @@ def _lloyd(
 ) -> tuple[Floats, Ints]:
     """Return the centres in the original units of the values, and the noisy sums of each round.
 
-    first : text of ``start.csv``. owner : index of the user of each row of ``values``. sigma : standard
-        deviation of the noise, in units of the grid.
+    - first : text of ``start.csv``.
+    - owner : index of the user of each row of ``values``.
+    - sigma : standard deviation of the noise, in units of the grid.
     """
     # The declared ranges are those of cells of the records. The sum of several doses in a step, or a constant
     # that replaces a missing value, can be outside these ranges.
@@ -792,8 +799,10 @@ def _cut(
 ) -> tuple[Floats, Ints]:
     """Return cut points between bins with equal shares of users, and the noisy histogram.
 
-    The cells of the histogram divide the declared range evenly. owner : index of the user of each row of
-    ``values``. sigma : standard deviation of the noise, in units of the grid.
+    The cells of the histogram divide the declared range evenly.
+
+    - owner : index of the user of each row of ``values``.
+    - sigma : standard deviation of the noise, in units of the grid.
     """
     known = ~np.isnan(values[:, 0])
     share = (values[known, 0] - asked.low) / (asked.high - asked.low)

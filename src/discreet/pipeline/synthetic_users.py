@@ -342,9 +342,11 @@ def remade(folder: Path, line: Mapping[str, Any]) -> str | None:
     """Write a file of synthetic users again from a line of the folder's list. Returns the hash of the new
     file.
 
-    folder : folder of the release. line : one of :func:`processed`. Returns None if another version of this
-        library, NumPy or PyArrow wrote the file. Raises ``ValueError`` or ``KeyError`` if the line is
-        invalid.
+    - folder : folder of the release.
+    - line : one of :func:`processed`.
+
+    Returns None if another version of this library, NumPy or PyArrow wrote the file. Raises ``ValueError`` or
+    ``KeyError`` if the line is invalid.
     """
     if any(line[name] != version for name, version in _versions().items()):
         return None

@@ -194,7 +194,10 @@ class _Shape(NamedTuple):
 
 
 def _marginal(people: Floats, drawn: Floats, deviation: Floats, shape: _Shape) -> Measured | None:
-    """Compare two (n,) tables of counts. deviation : (n,) standard deviations of the noise in ``people``."""
+    """Compare two (n,) tables of counts.
+
+    - deviation : (n,) standard deviations of the noise in ``people``.
+    """
     whole, made = float(people.sum()), float(drawn.sum())
     if whole <= 4.0 * math.sqrt(float((deviation**2).sum())):
         return None

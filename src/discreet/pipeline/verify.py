@@ -6,7 +6,7 @@ with the output of :func:`discreet.reports.statement.make_statement` for these f
 - The hash of every file is compared with the statement and, if the ledger is given, with the hashes in the
   ledger. Links, and files that the statement does not name, are rejected. The pages are compared with pages
   made from the statement.
-Every signature is compared with its key, the fingerprint and the files. All keys that are given must have
+- Every signature is compared with its key, the fingerprint and the files. All keys that are given must have
   signed the folder.
 - The verdict is compared with ``report.json``, which is recomputed from the release.
 - The population is compared with ``schema.toml``, and sensitivities with the query that the schema
@@ -532,7 +532,9 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
 def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) -> Iterator[Check]:
     """Recompute schema, policy, report and figures from the release, and compare them with the files.
 
-    The options are those in the statement. learner : learner of the run, if it is not part of this library.
+    The options are those in the statement.
+
+    - learner : learner of the run, if it is not part of this library.
     """
     schema, configuration = read_schema(folder / "schema.toml"), document["configuration"]
     options = configuration["options"]
@@ -612,9 +614,10 @@ _FIGURES = (".png", ".svg")
 def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[Check]:
     """Compare a file with the recomputed file ``made``.
 
-    steady : True if the numbers of the run are reproduced exactly, so that files must be equal byte by byte.
-        Otherwise, numbers may differ in their last digits. drawn : True if the installed version of
-        Matplotlib drew the figures. Otherwise, figures are not compared.
+    - steady : True if the numbers of the run are reproduced exactly, so that files must be equal byte by
+      byte. Otherwise, numbers may differ in their last digits.
+    - drawn : True if the installed version of Matplotlib drew the figures. Otherwise, figures are not
+      compared.
     """
     name, kind = f"{path.name} made again", path.suffix
     found, expected = path.read_bytes(), made.read_bytes()

@@ -137,7 +137,11 @@ def _weighted(excess: Floats, noise: Floats, chosen: Bools) -> float:
 
 
 def _distributions(visits: Floats | None, moves: Floats, cells: _Cells) -> _RowEstimates:
-    """Estimate rows with steps 1 to 3 of the module docstring. visits : (R,), moves : (R, S)."""
+    """Estimate rows with steps 1 to 3 of the module docstring.
+
+    - visits : (R,).
+    - moves : (R, S).
+    """
     states, live, state, several = moves.shape[1], cells.live, cells.state, cells.several
     of_moves, k = states * cells.of_moves**2, cells.episodes
     taken, deviation = combined_visits(visits, moves, cells.of_moves, cells.of_visits)
@@ -325,7 +329,8 @@ class WorldModel:
     def members(self, k: int, seed: int) -> Iterator[TabularMDP]:
         """Yield k MDPs whose rows are drawn from the Dirichlet distributions around :attr:`mean`.
 
-        k : number of MDPs, at least 1. seed : seed of the draws, at least 0.
+        - k : number of MDPs, at least 1.
+        - seed : seed of the draws, at least 0.
 
         Raises ``ValueError`` if a number is out of range.
         """

@@ -73,7 +73,8 @@ def write_csv(tables: StoredTables, folder: Path) -> None:
     The first lines, ``# name=value``, repeat facts of the statement. No file is written for a release with
     more than a million cells.
 
-    tables : the release. folder : folder of the file
+    - tables : the release.
+    - folder : folder of the file.
     """
     if _size(tables) <= _MOST_CELLS:
         write_aside(folder / CSV_NAME, "".join(_lines(tables)).encode())
@@ -101,7 +102,8 @@ def _lines(tables: StoredTables) -> Iterator[str]:
 def ledger_lines(entries: Any, dataset: str, number: int) -> str:
     """Return the text of ``ledger.jsonl``.
 
-    entries : all entries of the ledger, in order. dataset, number : dataset, and number of the last entry
+    - entries : all entries of the ledger, in order.
+    - dataset, number : dataset, and number of the last entry.
     """
     return "".join(
         json.dumps({"hash": one.hash, **({"text": one.text} if one.dataset in ("", dataset) else {})}) + "\n"

@@ -32,7 +32,10 @@ def _title(doc: Document) -> str:
 
 
 def _document(facts: Document) -> dict[str, Any]:
-    """Return the document from which the page is written. facts : content of ``codebook.json``."""
+    """Return the document from which the page is written.
+
+    - facts : content of ``codebook.json``.
+    """
     guarantee = Guarantee.from_dict(facts["guarantee"])
     held, users = facts["ledger"], int(facts["users"])
     run: Any = SimpleNamespace(
@@ -125,7 +128,10 @@ The arguments of each function are the content of ``codebook.json`` and the SHA-
 
 
 def write_codebook_pages(folder: Path, text: str) -> None:
-    """Write the pages about a codebook into a folder. text : future content of ``codebook.json``."""
+    """Write the pages about a codebook into a folder.
+
+    - text : future content of ``codebook.json``.
+    """
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     for name, lines in PAGES.items():
         (folder / name).write_text(text_of(lines(json.loads(text), fingerprint)), "utf-8", newline="\n")

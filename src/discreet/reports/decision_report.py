@@ -99,7 +99,8 @@ class StateChange:
 class StateOutcome:
     """Outcome of one action in one state, as the report prints it.
 
-    changed : True if the policy changes this state. asked : True if the policy also selects this action.
+    - changed : True if the policy changes this state.
+    - asked : True if the policy also selects this action.
     """
 
     state: str

@@ -124,7 +124,8 @@ def page(
 def declared_fields(doc: Document, declared: Document, unnamed: bool = False) -> Iterator[tuple[str, str]]:
     """Yield the names and texts of declared facts, for example the users, the controller and the purpose.
 
-    declared : declarations of the schema. unnamed : True if no purpose was given for the release.
+    - declared : declarations of the schema.
+    - unnamed : True if no purpose was given for the release.
     """
     people, said = doc["population"], said_in(doc)
 
@@ -232,8 +233,8 @@ def _promise(doc: Document) -> Iterator[Block]:
 def _row(said: Mapping[str, str], columns: Iterable[tuple[Document, Document]]) -> str:
     """Return the label of the table row with e^epsilon.
 
-    said : sentence templates. columns : for each column, the guarantee or totals, and the bounds on the
-        attacker.
+    - said : sentence templates.
+    - columns : for each column, the guarantee or totals, and the bounds on the attacker.
     """
     several = any(one["delta"] for one, _ in columns)
     return said["row"].format(plus=said["epsilon, plus"] if several else "")
@@ -285,7 +286,8 @@ def glossary(
 ) -> Iterator[tuple[str, str]]:
     """Yield names and explanations of the terms that this page or the statement uses.
 
-    release : name of the file that contains the release. statement : True if the folder has a statement.
+    - release : name of the file that contains the release.
+    - statement : True if the folder has a statement.
     """
     guarantee, people, ledger, said = doc["guarantee"], doc["population"], doc["ledger"], said_in(doc)
 

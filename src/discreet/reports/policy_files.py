@@ -133,7 +133,8 @@ class PolicyTable:
     def of(cls, learned: OfflinePolicy | DecisionPolicy, schema: Schema | None = None) -> PolicyTable:
         """Build the table from the result of an offline learner.
 
-        learned : result of the learner. schema : source of the labels and of the number of the first step.
+        - learned : result of the learner.
+        - schema : source of the labels and of the number of the first step.
         """
         policy = np.asarray(learned.policy)
         return cls(

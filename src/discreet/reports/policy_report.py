@@ -55,7 +55,8 @@ __all__ = ["PolicyChange", "Gap", "Report", "make_report"]
 class Gap:
     """Step and state where the policy lacks support.
 
-    visits : estimated number of visits. deviation : standard deviation of the noise in ``visits``.
+    - visits : estimated number of visits.
+    - deviation : standard deviation of the noise in ``visits``.
     """
 
     step: int
@@ -447,7 +448,10 @@ def _report(
     release: StepwiseRelease, deployed: _Deployed, found: Evaluation,
     names: tuple[Sequence[str], Sequence[str]], first_step: int,
 ) -> Report:  # fmt: skip
-    """Return the report on the deployed policy. found : values that were estimated from the release."""
+    """Return the report on the deployed policy.
+
+    - found : values that were estimated from the release.
+    """
     spec, learned, live, lacks = deployed.spec, deployed.learned, deployed.live, deployed.lacks
     scale, offset = deployed.scale, deployed.offset
     differences = {

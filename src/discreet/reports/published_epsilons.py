@@ -15,7 +15,8 @@ __all__ = ["PUBLISHED", "Deployment"]
 class Deployment:
     """Published system that uses differential privacy.
 
-    epsilon, delta : values that the source states. unit : the data that are protected as a whole.
+    - epsilon, delta : values that the source states.
+    - unit : the data that are protected as a whole.
     """
 
     name: str

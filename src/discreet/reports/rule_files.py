@@ -95,7 +95,9 @@ def read_rule(path: str | Path, schema: Schema) -> StationaryRule:
 class RuleReader:
     """Reader of one file of states, actions and probabilities.
 
-    schema : schema with labels and sizes. file : rows of the file. skipped : number of lines before them.
+    - schema : schema with labels and sizes.
+    - file : rows of the file.
+    - skipped : number of lines before them.
     """
 
     _only_indices = False
@@ -127,7 +129,9 @@ class RuleReader:
 
         - indices : True if states and actions are indices; False if they are labels, when all cells are
         labels.
-        - first : number of the first step. horizon : number of steps.
+
+        - first : number of the first step.
+        - horizon : number of steps.
 
         Raises ``ValueError`` if the file is invalid.
         """

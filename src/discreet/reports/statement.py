@@ -594,8 +594,9 @@ def configuration_of(algorithm: str, options: Mapping[str, Any]) -> dict[str, An
 class _Whole:
     """Totals over all releases to which the statement refers.
 
-    releases : number of these releases. epsilon, delta : their total privacy loss. attacker : bounds on
-        attackers who see all these releases.
+    - releases : number of these releases.
+    - epsilon, delta : their total privacy loss.
+    - attacker : bounds on attackers who see all these releases.
     """
 
     releases: int
@@ -771,8 +772,9 @@ def _chance(delta: float) -> str:
 def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff, said: Mapping[str, str]) -> str:
     """Return the first sentence of the statement, which states how much is revealed about one user.
 
-    whole : totals over all releases. alone : bounds on attackers who see only this release. said : sentence
-        templates of a version of the statement.
+    - whole : totals over all releases.
+    - alone : bounds on attackers who see only this release.
+    - said : sentence templates of a version of the statement.
     """
     guarantee, m = facts.guarantee, facts.schema.episodes_per_user
     if facts.synthetic:
@@ -803,7 +805,10 @@ def _plain(value: Any) -> str:
 
 
 def _synthetic_input(found: Sequence[Mapping[str, Any]], said: Mapping[str, str]) -> str:
-    """Return the warning about synthetic users. found : facts in the marks of their files."""
+    """Return the warning about synthetic users.
+
+    - found : facts in the marks of their files.
+    """
     names = ("release", "epsilon", "delta", "model", "seed")
     releases = (
         said["warning.model, release"].format(**{name: _plain(one[name]) for name in names})

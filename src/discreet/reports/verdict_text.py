@@ -316,7 +316,10 @@ def _censored(found: Verdict) -> list[Block]:
 
 
 def not_excluded(kind: str) -> str:
-    """Return the sentences about causes that no release can exclude. kind : kind of the verdict."""
+    """Return the sentences about causes that no release can exclude.
+
+    - kind : kind of the verdict.
+    """
     limit = (
         "nothing in the data can exclude it"
         if kind in (*_CLAIMS_NOTHING, *REFUTED)
@@ -405,8 +408,9 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False, model: bool =
     The line states the kind of the verdict, the factors of a hidden cause, and the p-values of both
     comparisons.
 
-    told : the verdict in the statement. synthetic : True if the data are synthetic. Then nothing is shown
-        about real users. model : True if the users were drawn from the model of an earlier release.
+    - told : the verdict in the statement.
+    - synthetic : True if the data are synthetic. Then nothing is shown about real users.
+    - model : True if the users were drawn from the model of an earlier release.
     """
     kind, cause = told["kind"], told["hidden_cause"]
     words = verdict_words(told)

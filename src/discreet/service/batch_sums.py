@@ -49,7 +49,10 @@ def form_of_bytes(published: bytes) -> SessionConfig | ReportDevice:
 
 
 class ShuffledBatches:
-    """Batches of a study with shuffle trust. session : number of the study's session."""
+    """Batches of a study with shuffle trust.
+
+    - session : number of the study's session.
+    """
 
     def __init__(self, study: Study, session: int) -> None:
         self._mechanism: Any = study.mechanism

@@ -191,7 +191,10 @@ class StaleWriter(RuntimeError):
 
 @dataclass(frozen=True)
 class ReservationRequest:
-    """Request for a place in an open plan. ticket : hash of the ticket."""
+    """Request for a place in an open plan.
+
+    - ticket : hash of the ticket.
+    """
 
     ticket: bytes
 
@@ -258,7 +261,10 @@ def new_ticket() -> str:
 
 
 class Store:
-    """Database of a study. url : database URL in the form of SQLAlchemy, or the path of a SQLite file."""
+    """Database of a study.
+
+    - url : database URL in the form of SQLAlchemy, or the path of a SQLite file.
+    """
 
     def __init__(self, url: str | Path) -> None:
         text = str(url)

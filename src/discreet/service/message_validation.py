@@ -87,8 +87,9 @@ def _integers(table: Mapping[str, Any], name: str, count: int, size: int) -> lis
 
 @dataclass(frozen=True)
 class CentralAdmission:
-    """Checker of trajectories under central trust. rewards : range (low, high) of rewards, which is mapped to
-    [0, 1].
+    """Checker of trajectories under central trust.
+
+    - rewards : range (low, high) of rewards, which is mapped to [0, 1].
     """
 
     layout: Layout

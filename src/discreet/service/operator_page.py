@@ -233,7 +233,10 @@ def _budget(statement: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) -> str:
-    """Return the whole page as HTML. failed : reason why no release can be made; empty if there is none."""
+    """Return the whole page as HTML.
+
+    - failed : reason why no release can be made; empty if there is none.
+    """
     about, plans = store.about(), store.plans()
     turn, over = int(about["turn"]), bool(about["over"])
     state = (
