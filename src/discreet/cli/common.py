@@ -152,15 +152,19 @@ def _value_of(param: Any, given: Sequence[str]) -> str | None:
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 WorkersOption = Annotated[int | None, typer.Option(help="Parallel runs (default: all processors).")]
-OutOption = Annotated[Path | None, typer.Option(help="Result folder; seeds that it holds are not run again.")]
+OutOption = Annotated[Path | None, typer.Option(help="Result folder. Seeds in it are not run again.")]
 EngineOption = Annotated[
     str | None,
-    typer.Option(help="Where runs happen: local (default), dask://HOST:PORT, ray[://HOST:PORT], slurm."),
+    typer.Option(
+        help="Where runs are executed: local (default), dask://HOST:PORT, ray[://HOST:PORT], slurm."
+    ),
 ]
 ShardOption = Annotated[
     str | None, typer.Option(help="i/n: only the i-th of n equal parts of the runs, for job arrays.")
 ]
-ConfigArgument = Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")]
+ConfigArgument = Annotated[
+    Path | None, typer.Argument(help="Configuration file; options on the command line override it.")
+]
 EnvOption = Annotated[str | None, typer.Option(help="NAMES(environment) (default: riverswim).")]
 EnvOptions = Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment. Repeatable.")]
 LearnerOption = Annotated[str | None, typer.Option(help="NAMES(learner) (default: noise-aware).")]
@@ -180,7 +184,8 @@ PriorOption = Annotated[
     typer.Option(help="Public prior of the learner: a table (.csv) or an earlier release (.parquet)."),
 ]
 PriorStrengthOption = Annotated[
-    float | None, typer.Option(help="Visits that each pair of the prior is worth (default: 100).")
+    float | None,
+    typer.Option(help="Number of visits to which each pair of the prior is equivalent (default: 100)."),
 ]
 EpisodesOption = Annotated[int | None, typer.Option(help="Users, one episode each (default: 20000).")]
 PluginOption = Annotated[

@@ -12,7 +12,8 @@ from discreet.cli.common import JsonFlag, PluginOption, command, console, print_
 from discreet.cli.passphrases import PassphraseFile, changed_passphrase, new_passphrase, passphrase_of
 
 KeyOption = Annotated[
-    Path | None, typer.Option("--key", help="Private key file (mode 0600) that signs; see `discreet keys`.")
+    Path | None,
+    typer.Option("--key", help="Private key file (mode 0600) for the signature; see `discreet keys`."),
 ]
 
 
@@ -25,7 +26,7 @@ def keys(
             "that of a private key."
         ),
     ],
-    file: Annotated[Path, typer.Argument(help="Private key; the public one is beside it, FILE.pub.")],
+    file: Annotated[Path, typer.Argument(help="Private key file; the public key is in FILE.pub.")],
     passphrase: Annotated[
         bool | None,
         typer.Option(help="With new and passphrase: encrypt the private key (passphrase: the default)."),
@@ -70,12 +71,12 @@ def keys(
 def sign(
     folder: Annotated[Path, typer.Argument(help="A folder that `discreet learn` made.")],
     key: KeyOption = None,
-    name: Annotated[str, typer.Option(help="Whose key it is: a line beside the signature.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the holder of the key, stored with the signature.")] = "",
     passphrase_file: PassphraseFile = None,
     ledger: Annotated[
-        Path | None, typer.Option(help="Compare with this ledger first (default: the user's own).")
+        Path | None, typer.Option(help="Compare with this ledger first (default: the user's ledger).")
     ] = None,
-    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not look at any ledger.")] = False,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not use a ledger.")] = False,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:

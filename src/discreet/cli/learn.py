@@ -145,12 +145,13 @@ LedgerOption = Annotated[
     Path | None, typer.Option(help="Ledger (default: the user's own).", rich_help_panel="Budget")
 ]
 BudgetRho = Annotated[
-    float | None, typer.Option("--rho", help="Budget in zCDP, in place of epsilon.", rich_help_panel="Budget")
+    float | None, typer.Option("--rho", help="Budget in zCDP instead of epsilon.", rich_help_panel="Budget")
 ]
 UnsupportedOption = Annotated[
     str,
     typer.Option(
-        help="Where data are too few: abstain, behaviour or policy.", rich_help_panel="Report and statement"
+        help="Action where there are too few data: abstain, behaviour or policy.",
+        rich_help_panel="Report and statement",
     ),
 ]
 CompareOption = Annotated[
@@ -173,7 +174,7 @@ ReportOption = Annotated[
 ]
 _REPORT = {"operator": str, "approval": str, "purpose": str, "level": float, "return_bound": float}
 SeedOption = Annotated[
-    int | None, typer.Option(help="For simulation: noise that repeats and protects nobody.")
+    int | None, typer.Option(help="For simulation: noise from a seed, which protects no user.")
 ]
 SyntheticInput = Annotated[
     bool,
@@ -315,7 +316,7 @@ def replan(
     unsupported: UnsupportedOption = "abstain",
     compare: CompareOption = None,
     rewards: Annotated[
-        Path | None, typer.Option(help="Known rewards in place of the schema's: .csv or .npy.")
+        Path | None, typer.Option(help="Known rewards instead of those of the schema: .csv or .npy.")
     ] = None,
     report: ReportOption = None,
     plugin: PluginOption = None,
@@ -393,7 +394,7 @@ def _rules_of_release(compare: list[Path] | None, release: Path) -> tuple[Statio
 
     path = release.parent / "schema.toml"
     if not path.is_file():
-        raise ValueError(f"{release}: the folder's schema.toml must lie beside it")
+        raise ValueError(f"{release}: schema.toml must be in the same folder")
     return _rules(compare, read_schema(path))
 
 
@@ -416,7 +417,7 @@ def _check_sources(
     if ledger is not None and no_ledger:
         raise ValueError("ledger: must not be given together with --no-ledger")
     if seed is not None and not no_ledger:
-        raise ValueError(f"seed = {seed}: noise from a seed protects nobody, must be given with --no-ledger")
+        raise ValueError(f"seed = {seed}: noise from a seed protects no user; must be given with --no-ledger")
     if not (files or sql is not None):
         raise ValueError("files: none is given; give trajectories (`discreet dry-run SCHEMA` needs none)")
 
@@ -504,8 +505,8 @@ def _first(
             return pipeline.learn(source, learner, out, scratch=scratch, workers=workers, **how)
         except DataError as error:
             error.add_note(
-                "This message is private, it quotes a person's row (rows are counted from 0, without a "
-                "header). Nothing was spent or written."
+                "This message is private, because it quotes a user's row (rows are counted from 0, "
+                "without the header). Nothing was spent or written."
             )
             raise
 
@@ -515,13 +516,13 @@ def aggregate(
     files: Annotated[
         list[str] | None, typer.Argument(help="Files of one part of the data, as for `discreet learn`.")
     ] = None,
-    schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: the same for all parts.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml, the same for all parts.")] = None,
     key: Annotated[
         Path | None, typer.Option(help="The run's secret key, the same for all parts (--new-key makes it).")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A new file, NAME.tally: RAW DATA, mode 0600.")] = None,
     new_key: Annotated[
-        Path | None, typer.Option(help="Make a new key, and nothing else. Delete it after the run.")
+        Path | None, typer.Option(help="Only create a new key. Delete it after the run.")
     ] = None,
     sql: SqlOption = None,
     source: SourceOption = None,
@@ -576,9 +577,9 @@ def aggregate(
             part = counted.aggregate_part(rows, counted_for, secret, progress=progress, scratch=scratch)
             part.save(out)
     except DataError as error:
-        error.add_note("This message is private, it quotes a person's row. Nothing was written.")
+        error.add_note("This message is private, because it quotes a user's row. Nothing was written.")
         raise
-    say(f"discreet: {out} is RAW DATA (exact sums): keep it and delete it as the trajectories")
+    say(f"discreet: {out} is RAW DATA (exact sums): store and delete it like the trajectories")
     if as_json:
         print_json({"out": str(out), "people": len(part.people)})
 
@@ -822,7 +823,7 @@ def power(
             f"{row.gain:.3f} of {row.best:.3f}", f"{row.changes:.0f}",
         )  # fmt: skip
     console().print(table)
-    where = f"{world} " if world else "a made-up world of the schema's sizes, "
+    where = f"{world} " if world else "a synthetic environment of the schema's sizes, "
     console().print(
         f"{draws} simulated releases each, in {where}where the best policy gains {known.best:.3f}. "
         f"{_differs(world)}"
@@ -898,12 +899,16 @@ def _power_linear(
             f"{100 * row.high:.0f})", f"{100 * row.better:.0f} %", f"{row.gain:.3f} of {row.best:.3f}",
         )  # fmt: skip
     console().print(table)
-    where = f"{world}, " if world else "a made-up linear world of the schema's sizes, "
+    where = f"{world}, " if world else "a synthetic linear environment of the schema's sizes, "
     off = rows[0].nonlinear
     console().print(
-        f"{draws} data sets each, of people who were played in {where}where the best policy gains "
-        f"{known.best:.3f}; one half learns, the other one judges (--set judged=true). "
-        + (f"This world is not linear in these features: chances are off by up to {off:.2g}. " if off else "")
+        f"{draws} data sets each, of users simulated in {where}where the best policy gains "
+        f"{known.best:.3f}; one half is for learning, the other for evaluation (--set judged=true). "
+        + (
+            f"This environment is not linear in these features: probabilities differ by up to {off:.2g}. "
+            if off
+            else ""
+        )
         + _differs(world)
     )
 
@@ -940,7 +945,7 @@ def verify(
         Path | None,
         typer.Option(help="Compare with this ledger too (default: the user's own, if it is there)."),
     ] = None,
-    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not look at any ledger.")] = False,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not use a ledger.")] = False,
     public_key: Annotated[
         list[Path] | None, typer.Option(help="Public key file whose holder must have signed. Repeatable.")
     ] = None,
@@ -1052,7 +1057,7 @@ def _signed(folder: Path, signers: Sequence[str]) -> Iterator[str]:
         known = "" if one["key"] in signers else " (a key that nobody has named here: give --public-key FILE)"
         yield f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"
     if not entries:
-        yield "Nobody has signed it (`discreet sign`)."
+        yield "No signature (`discreet sign` adds one)."
 
 
 # ------------------------------------------------------------------------------------- ledger
@@ -1061,10 +1066,12 @@ app.add_typer(ledger_app)
 
 
 def recover(
-    place: Annotated[Path, typer.Argument(help="The folder in which folders of runs lie.")] = Path("."),
-    ledger: Annotated[Path | None, typer.Option(help="Their ledger (default: the user's own).")] = None,
+    place: Annotated[Path, typer.Argument(help="Folder that contains the folders of runs.")] = Path("."),
+    ledger: Annotated[
+        Path | None, typer.Option(help="Ledger of the runs (default: the user's ledger).")
+    ] = None,
     finish: Annotated[
-        bool, typer.Option("--finish", help="Plan from the releases, name their folders, mark them.")
+        bool, typer.Option("--finish", help="Plan from the releases, rename their folders, and mark them.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -1104,8 +1111,8 @@ def recover(
     )
     if any(row["state"] == "no release" for row in rows):
         console().print(
-            f"`no release`: nothing of it lies in {place}. If the run wrote elsewhere, give the folder that "
-            "--out was made in; else it ended before its noise was drawn, and what it reserved is spent."
+            f"`no release`: {place} contains no release of the run. If the run wrote to another folder, give "
+            "that folder. Otherwise, it ended before its noise was drawn, and its reservation is spent."
         )
 
 
@@ -1195,8 +1202,8 @@ def ledger(
             if all(entry.kind == "limit" for entry in book.entries(dataset)):
                 others = sorted({entry.dataset for entry in book.entries() if entry.dataset} - {dataset})
                 say(
-                    f"discreet: nothing has been spent on {dataset!r} in this ledger; the limit waits for "
-                    "releases from that name"
+                    f"discreet: nothing has been spent on {dataset!r} in this ledger; the limit applies to "
+                    "releases with this name"
                     + (f" (others here: {', '.join(map(repr, others[:8]))})" if others else "")
                 )
             if not delta:
@@ -1207,7 +1214,7 @@ def ledger(
         if heir is not None:
             assert dataset is not None and owner is not None
             book.hand_over(dataset, heir, owner)
-            say(f"discreet: the limit of {dataset!r} is now his who holds the key {heir}")
+            say(f"discreet: only the holder of the key {heir} can now change the limit of {dataset!r}")
         if require is not None:
             assert dataset is not None
             path_of_rule = require_ledger(require, book, dataset, owner)
@@ -1284,8 +1291,10 @@ def _plainly(values: dict[str, Any]) -> dict[str, Any]:
 @command
 def simulate_data(
     env: Annotated[str, typer.Argument(help="Environment that generates the users.")],
-    users: Annotated[int, typer.Option(help="People, one episode each.")],
-    out: Annotated[Path, typer.Option(help="File: .parquet or .csv; its schema is written beside it.")],
+    users: Annotated[int, typer.Option(help="Number of users, one episode each.")],
+    out: Annotated[
+        Path, typer.Option(help="New .parquet or .csv file; its schema is written to the same folder.")
+    ],
     policy: Annotated[
         str, typer.Option(help="Behaviour policy: uniform, optimal, random, or expert (of icu-sepsis).")
     ] = "uniform",
@@ -1325,7 +1334,7 @@ def synthesize(
     out: Annotated[
         Path,
         typer.Option(
-            help="New file, .parquet or .csv, or folder of a Minari dataset; its schema is written beside it."
+            help="New .parquet or .csv file, or Minari folder; its schema is written to the same folder."
         ),
     ],
     members: Annotated[
@@ -1334,13 +1343,11 @@ def synthesize(
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
     share: Annotated[
         float,
-        typer.Option(
-            help="Share of the users from whom the model is estimated; the others give the utility."
-        ),
+        typer.Option(help="Share of the users for the model; the others are for the utility."),
     ] = 0.5,
     level: Annotated[float, typer.Option(help="Level of the intervals of the utility.")] = 0.95,
     declaration: Annotated[
-        Path | None, typer.Option(help="P.toml of `discreet prepare`: write its readings as columns, too.")
+        Path | None, typer.Option(help="P.toml of `discreet prepare`: also write its readings as columns.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
