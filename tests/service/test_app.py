@@ -364,7 +364,7 @@ def test_a_client_refuses_plans_that_ask_for_more_than_was_promised(tmp_path: Pa
         client_of(raw, promised=4.0).place("t")
     with pytest.raises(ValueError, match="asks for the record as it is"):
         client_of(raw, promised=(4.0, 1e-6)).place("t")
-    with pytest.raises(ValueError, match="says that nobody need be trusted"):
+    with pytest.raises(ValueError, match="states that no party is trusted"):
         client_of(raw, promised="central").place("t").message(*record)
     with pytest.raises(ValueError, match="of another study"):
         client_of(content, promised=4.0, identity="0" * 64).place("t")

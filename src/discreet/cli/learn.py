@@ -1079,7 +1079,7 @@ def recover(
     from contextlib import nullcontext
 
     if not place.is_dir():
-        raise ValueError(f"place = {str(place)!r}: must be the folder in which folders of runs lie")
+        raise ValueError(f"place = {str(place)!r}: must be the folder that contains the folders of runs")
 
     from discreet.ledger.ledger import Ledger, default_path
     from discreet.pipeline import recovery

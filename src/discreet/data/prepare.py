@@ -79,7 +79,7 @@ class Refused(ValueError):
                 helps.append(f"\n  {reason}: {remedy(reason)}{found}")
         listed = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(counts.items()))
         super().__init__(
-            f"{sum(counts.values()):,} places in the records break the declaration, nothing was made: "
+            f"{sum(counts.values()):,} places in the records violate the declaration, nothing was written: "
             f"{listed}. All of them are in {path}, which is private"
             + ("; what helps:" if helps else "")
             # ";" separates the lines, because the command line prints them as one paragraph
@@ -189,7 +189,7 @@ def _check_rows(path: Path, schema: Schema, progress: Progress | None) -> None:
     try:
         check(open_source(path, schema), progress=progress)
     except DataError as error:
-        raise ValueError(f"the prepared rows break their own schema, nothing was kept: {error}") from None
+        raise ValueError(f"the prepared rows violate their schema, so nothing was kept: {error}") from None
 
 
 def _owner_rule(places: Sequence[TableSource], dataset: str) -> Path | None:
@@ -275,7 +275,7 @@ def refuse(offences: Offences, private: Path) -> None:
 
 def _say_origin(path: Path, declared: Declaration) -> None:
     head = (
-        "# Made by `discreet prepare`. The declaration that it follows lies beside it: prepare.toml,\n"
+        "# Made by `discreet prepare`. Its declaration is in the same folder: prepare.toml,\n"
         f"# SHA-256 {declared.hash}\n"
     )
     path.write_text(head + path.read_text("utf-8"), "utf-8")

@@ -249,10 +249,12 @@ class PlanReservation:
         message was encoded before, and ``ValueError`` for an entry out of range.
         """
         if self._told:
-            raise RuntimeError("message: was made already; send the same one again, never a second one")
+            raise RuntimeError(
+                "message: was encoded already; send the same message again, never a second one"
+            )
         device = self.device
         if device is None and self._book["trust"] != "joint":
-            raise ValueError("plan: says that nobody need be trusted, and asks for the record as it is")
+            raise ValueError("plan: states that no party is trusted, but requests the unchanged record")
         low, high = self._book["world"]["rewards"]
         earned = np.array(rewards, np.float64)
         if not ((earned >= low) & (earned <= high)).all():
@@ -432,7 +434,7 @@ class Client:
         self._shuffled, self._shuffler = promised == "shuffle", shuffler
         if self._shuffled and not shuffler:
             raise ValueError(
-                'shuffler = None: must be the address that the person was told, with promised="shuffle"'
+                'shuffler = None: must be the address that was promised to the user, with promised="shuffle"'
             )
         self._places: dict[str, PlanReservation] = {}
         self._tag = ""

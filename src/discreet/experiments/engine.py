@@ -135,7 +135,7 @@ class Engine(AbstractContextManager["Engine"]):
         """
         if self._make is None:
             raise EngineError(
-                f"{self.name}: a worker died, and the executor cannot go on ({error})"
+                f"{self.name}: a worker failed, and the executor cannot continue ({error})"
             ) from error
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._executor = self._make()
@@ -328,7 +328,7 @@ def results(
                     done = future.result()
                 except CancelledError as error:
                     raise EngineError(
-                        f"{engine.name}: gave up a task that was sent to it (is its scheduler gone?)"
+                        f"{engine.name}: dropped a task (does its scheduler still run?)"
                     ) from error
                 except engine.deaths as error:
                     for j, items in reversed(parts):

@@ -523,7 +523,7 @@ class RunFolder:
     def table(self) -> dict[str, Any]:
         """Return the stored configuration. Raises ``ValueError`` if this is not a result folder."""
         if not (self.path / _CONFIG).is_file():
-            raise ValueError(f"{self.path}: is no result folder (it has no {_CONFIG})")
+            raise ValueError(f"{self.path}: is not a result folder (it has no {_CONFIG})")
         return flattened(read_toml(self.path / _CONFIG))
 
     def guarantee_table(self) -> dict[str, Any] | None:

@@ -510,7 +510,9 @@ class FederatedSum:
         """
         if self.plan.split is not None:
             if type(randomness) is not Secure:
-                raise ValueError(f"randomness = {randomness!r}: must be secure, the sites drew the noise")
+                raise ValueError(
+                    f"randomness = {randomness!r}: must be secure, because the sites drew the noise"
+                )
             return _Shared(self)
         session = self.plan.privatizer.stored(self.plan.query, randomness)
         session.submit_tally(PartialAggregate.of_units(self.plan.query, _GRID, self.units))

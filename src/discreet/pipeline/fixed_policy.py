@@ -482,5 +482,5 @@ def _checked(policies: Ints, spec: ProblemSpec) -> Ints:
     if found.min() < -1 or found.max() >= spec.actions:
         raise ValueError(f"policies hold {found.min()} to {found.max()}: must be in [-1, {spec.actions - 1}]")
     if (spec.layout.row_index[np.arange(spec.states), np.maximum(found, 0)][found >= 0] < 0).any():
-        raise ValueError("policies: must hold admissible actions only")
+        raise ValueError("policies: must contain only admissible actions")
     return found.astype(np.int64)

@@ -120,9 +120,7 @@ class JudgeGroup(Guarded):
         """
         users = self.users
         if not users:
-            raise ValueError(
-                f"judge_share = {self.share:g}: nobody is in the group that judges; must be larger"
-            )
+            raise ValueError(f"judge_share = {self.share:g}: no user is in the second group; must be larger")
         (record,) = records
         query = ClippedSum.matching(record, SUMS)
         query.check_people(users)

@@ -157,7 +157,9 @@ class Run:
         """
         facts = read_tables(release).facts
         if schema.hash != facts.schema:
-            raise ValueError(f"{release.parent / SCHEMA}: is not the schema of the release beside it")
+            raise ValueError(
+                f"{release.parent / SCHEMA}: is not the schema of the release in the same folder"
+            )
         try:
             told = dict(facts.run)
             ledger, second = told.pop("ledger"), told.pop("second_group", None)
@@ -282,14 +284,14 @@ class _LearnJob:
         if self.ledger is None:
             return session
         if session.guarantee.epsilon is None:
-            raise ValueError("ledger: must be None (--no-ledger), exact sums have no epsilon to write down")
+            raise ValueError("ledger: must be None (--no-ledger), exact sums have no epsilon")
         if session.guarantee.randomness != "secure":
             raise ValueError(
                 "ledger: must be None (--no-ledger) with noise from a seed, which protects nobody: an "
                 "epsilon that is written down would be a promise"
             )
         if self.settings.synthetic and not self.synthetic:
-            raise ValueError("ledger: must be None (--no-ledger) for made-up people, who spend nothing")
+            raise ValueError("ledger: must be None (--no-ledger) for synthetic users, who spend no budget")
         return session
 
     def submit(
@@ -310,7 +312,7 @@ class _LearnJob:
         if not session.users:
             if self.judges is not None and self.judges.users:
                 raise ValueError(
-                    f"judge_share = {self.judges.share:g}: nobody is left to learn from; must be smaller"
+                    f"judge_share = {self.judges.share:g}: no user is left for learning; must be smaller"
                 )
             raise ValueError("source: holds no rows")
         if session.guarantee.epsilon is not None:
@@ -471,7 +473,7 @@ def _schema_of(
         _check_part(source, schema, learner)
         return schema
     if schema is not None:
-        raise ValueError("schema: must be given with a counted part only, a source has its own")
+        raise ValueError("schema: must be given only with a counted part, because a source has a schema")
     if isinstance(source, FederatedSum):
         source.check(learner, privatizer)
         return source.plan.schema
@@ -537,7 +539,7 @@ def replan(
     check_free(out)
     folder = path.parent
     if not (folder / SCHEMA).is_file():
-        raise ValueError(f"{path}: the folder's schema.toml must lie beside it")
+        raise ValueError(f"{path}: schema.toml must be in the same folder")
     schema = read_schema(folder / SCHEMA)
     run = replace(Run.of(path, schema), replanned=True, versions=versions())
     check_statement(path)
@@ -579,9 +581,11 @@ def check_statement(release: Path) -> None:
     try:
         named = json.loads(path.read_text("utf-8"))["files"][release.name]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: must be the statement of the release beside it ({error!r})") from None
+        raise ValueError(
+            f"{path}: must be the statement of the release in the same folder ({error!r})"
+        ) from None
     if named != file_hash(release):
-        raise ValueError(f"{release}: is not the release that the statement beside it is about")
+        raise ValueError(f"{release}: is not the release of the statement in the same folder")
 
 
 def _check_kind(path: Path, learner: Any) -> None:

@@ -393,12 +393,12 @@ class LinearSums(_Told):
         if settings.return_bound is not None:
             raise ValueError(
                 f"return_bound = {settings.return_bound:g}: must be left out for {name_of(self.learner)}, "
-                "whose report has no intervals that it could narrow"
+                "whose report has no intervals"
             )
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> ResponseSession:
         if privatizer is not None:
-            raise ValueError("privatizer: must be none, linear learners hold their budget themselves")
+            raise ValueError("privatizer: must be none, because linear learners contain their budget")
         return self.learner.open(
             self.schema.layout, self.features, randomness, episodes=self.schema.episodes_per_user,
             known_rewards=self.known is not None,

@@ -299,5 +299,5 @@ def synthetic_linear_mdp_from_schema(
     while world(high).best < gain:
         high *= 2.0
         if high > 100.0:
-            raise ValueError(f"target_gain = {gain:g}: must be smaller, no rewards make up so much")
+            raise ValueError(f"target_gain = {gain:g}: must be smaller, because no rewards give this gain")
     return world(least_enough(lambda strength: world(strength).best >= gain, 0.0, high, 30))

@@ -137,7 +137,7 @@ def _release_in(path: Path) -> Path:
 def _opened(path: Path) -> tuple[StoredRelease, Schema, Run]:
     schema_path = path.parent / "schema.toml"
     if not schema_path.is_file():
-        raise ValueError(f"{path}: the folder's schema.toml must lie beside it")
+        raise ValueError(f"{path}: schema.toml must be in the same folder")
     if read_tables(path).facts.linear:
         raise ValueError(
             f"{path}: holds sums of features, which say nothing about other policies than their own; must "

@@ -443,7 +443,7 @@ def _with_gain(family: Callable[..., PublicMDP], gain: float) -> PublicMDP:
         low, high = high, 2.0 * high
         if high > 10.0:
             raise ValueError(
-                f"target_gain = {gain:g}: must be smaller, no effects of actions make up so much"
+                f"target_gain = {gain:g}: must be smaller, because no effects of actions give this gain"
             )
     return family(least_enough(lambda strength: family(strength).best >= gain, low, high, 20))
 

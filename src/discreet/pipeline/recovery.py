@@ -90,7 +90,7 @@ def lost(place: str | Path, ledger: Ledger | None) -> list[Lost]:
     """
     place = Path(place)
     if not place.is_dir():
-        raise ValueError(f"place = {str(place)!r}: must be the folder in which folders of runs lie")
+        raise ValueError(f"place = {str(place)!r}: must be the folder that contains the folders of runs")
     unmarked: dict[str, Any] = {}
     if ledger is not None:
         marked = {entry.reservation for entry in ledger.entries() if entry.kind == "mark"}
@@ -268,7 +268,7 @@ def _free_name(one: Lost, folder: Path) -> Iterator[Path]:
             out = folder.with_name(f"{one.name}-entry-{one.number}")
             stack.enter_context(claimed(out))
             if out.exists():
-                raise ValueError(f"out = {str(out)!r}: exists already, must be free for what is recovered")
+                raise ValueError(f"out = {str(out)!r}: exists already; must not exist before the recovery")
         yield out
 
 

@@ -371,7 +371,7 @@ def _read(
         refuse(reader.offences, private)
     maker.refuse_late()
     if not tables:
-        raise ValueError("records: hold no row of anybody")
+        raise ValueError("records: must contain a row of at least one user")
     # The owner of the data may have added a rule while the records were read.
     check_rules(local_files(places), declared.schema.dataset, ledger)
     maker.warn()
@@ -436,7 +436,7 @@ def fit_codebook(
     randomness = Secure() if randomness is None else randomness
     check_free(out)
     if ledger is not None and randomness.kind != "secure":
-        raise ValueError("ledger: must be None with noise from a seed, which protects nobody")
+        raise ValueError("ledger: must be None with noise from a seed, which protects no user")
     given: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho}
     given |= {"centres": centres, "quantiles": quantiles, "rounds": rounds, "bins": bins}
     estimate_codebook(declared, 1, **given)  # checks the arguments before data are read

@@ -119,7 +119,7 @@ class _Cohort:
             )
         schema, release = read_schema(beside), read_release(path)
         if schema.hash != release.facts.schema:
-            raise ValueError(f"{beside}: is not the schema of the release beside it")
+            raise ValueError(f"{beside}: is not the schema of the release in the same folder")
         check_statement(path)
         if SYNTHETIC_INPUT in release.facts.options:
             raise ValueError(f"release = {str(path)!r}: must be of people; it is of synthetic users")

@@ -754,7 +754,7 @@ def _from_steps(release: StepwiseRelease, spec: ProblemSpec) -> WorldModel:
     if outcomes is not None:
         arrival[list(outcomes)] = np.array(list(outcomes.values())) / scale.width
     elif spec.known_rewards is None and CENTERED_REWARDS not in laws:
-        raise ValueError("release holds no rewards: must hold them, or spec.known_rewards must be given")
+        raise ValueError("release has no rewards: must have rewards, or spec.known_rewards must be given")
 
     one = _Cells(
         layout.state_ptr, live, live, std.get(VISITS, math.inf), std[TRANSITIONS], release_sizes(release)[1]

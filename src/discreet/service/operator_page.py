@@ -103,11 +103,11 @@ def _shuffled(store: Store, turn: int, users: int, over: bool) -> Iterator[Block
     in the last batch.
     """
     waiting = (
-        f"The next release waits for a batch of {_count(users)}. The shuffler holds their messages and tells "
-        "nothing of them before everybody of the batch has answered or is absent: how many have answered so "
-        "far is not known here."
+        f"The next release waits for a batch of {_count(users)}. The shuffler keeps their messages, and "
+        "reveals nothing about them until everyone in the batch has answered or is absent. This service does "
+        "not know how many have answered."
         if store.sum_of(turn) is None
-        else f"The shuffler has told of the whole batch of {_count(users)}: the next release is being made."
+        else f"The shuffler has sent the sum of the batch of {_count(users)}. The next release is being made."
     )
     if not over:
         yield Paragraph(waiting)
@@ -115,9 +115,9 @@ def _shuffled(store: Store, turn: int, users: int, over: bool) -> Iterator[Block
     if last is not None:
         content = json.loads(last)["content"]
         came, absent = int(content["users"]), int(content["absent"])
-        told = f"The last whole batch was of {_count(came + absent)}; {came:,} answered in time"
+        told = f"The last complete batch had {_count(came + absent)}; {came:,} answered in time"
         if content["counts"] is None:
-            told += ": too few for the guarantee, so nothing of that batch was let out"
+            told += ": too few for the guarantee, so nothing was released about this batch"
         yield Paragraph(f"{told}.")
 
 
@@ -133,7 +133,7 @@ def _releases(store: Store, turn: int) -> Table:
         noise = [f"{sums[name]['noise_std']:.3g}" if name in sums else "" for name in names]
         rows.append((str(number), f"{release['users']:,}", release["time"].replace("+00:00", " UTC"), *noise))
     head = ("release", "people in it", "made", *(f"noise in {name.replace('_', ' ')}" for name in names))
-    caption = "The newest releases, and the noise in one number of each (standard deviation)"
+    caption = "The newest releases, with the standard deviation of the noise in one number"
     return Table(caption, head, tuple(rows))
 
 
@@ -154,8 +154,8 @@ def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> Ite
     what = "action" if policy.ndim == 2 else "likeliest action"
     others = ""
     if len(plans) > 1 and not over:
-        others = f" {_number(len(plans) - 1, 'other plan is', 'other plans are')} open beside it."
-    follow = "the last plan; no further one is made" if over else "the plan that most people follow now"
+        others = f" {_number(len(plans) - 1, 'other plan is', 'other plans are')} open at the same time."
+    follow = "the last plan" if over else "the plan that most people follow now"
     yield Paragraph(f"The {what} in each state, at each step, of {follow}.{others}")
     caption = f"Plan {chosen['number']}, for {_count(int(chosen['users']))}"
     yield Table(caption, head, tuple(rows), label="The plan")
@@ -177,17 +177,17 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
         said = "Working. People can take part."
         if study.closes_after is not None:
             last = max(float(one["opened"]) for one in plans) + study.closes_after
-            said += f" Places that nobody has taken by {_minute(last)} count as absent."
+            said += f" Places that are not taken by {_minute(last)} count as absent."
         return said
     count, last = store.waiting()
     if not count:
         return (
-            "Working. Everybody of the open batch has answered or is absent: the next release is being made."
+            "Working. Everyone in the open batch has answered or is absent. The next release is being made."
         )
     return (
         f"Waiting. All places are taken. The next release waits for {_count(count)} who took a place and "
-        f"{'has' if count == 1 else 'have'} not answered. Whoever has not answered when the time is over "
-        f"counts as absent: the next plan opens at {_minute(last)} at the latest."
+        f"{'has' if count == 1 else 'have'} not answered. People who do not answer in time count as "
+        f"absent. The next plan opens at {_minute(last)} at the latest."
     )
 
 
@@ -201,14 +201,14 @@ def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn
         sum(int(one[name]) for one in plans) for name in ("came", "absent", "placed", "users")
     )
     done = study.users if over else min(study.users, before + came + absent)
-    whole = ", in batches that are whole" if study.shuffled else ""
+    whole = ", in complete batches" if study.shuffled else ""
     counts = (
         ("places of the open plans", f"{users:,}"),
         ("taken", f"{placed:,}"),
         ("answered", f"{came:,}"),
         ("absent (no answer in time)", f"{absent:,}"),
     )
-    table = Table("The people whom the next release waits for", ("who", "people"), counts)
+    table = Table("People for whom the next release waits", ("who", "people"), counts)
     # under shuffle trust this service receives only sums of complete batches
     waits = _shuffled(store, turn, users, over) if study.shuffled else [] if over else [table]
     part = f"{done:,} of {_number(study.users, 'person has', 'people have')} taken part{whole}."
@@ -245,7 +245,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
         else _html([Paragraph("The study is over." if over else _working(study, store, plans))])
     )
     rehearsal = (
-        "<p class='bad'>This is a rehearsal: its noise protects nobody.</p>" if statement["rehearsal"] else ""
+        "<p class='bad'>This is a rehearsal: its noise protects no one.</p>" if statement["rehearsal"] else ""
     )
     name = escape(study.name)
     doing = Heading(2, f"What the policy {'did last' if over else 'does now'}")

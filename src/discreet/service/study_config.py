@@ -226,7 +226,7 @@ class Study:
     def mechanism(self) -> CountMechanism | FlipMechanism | AmplifiedMechanism:
         """Mechanism of the study's releases. Raises ``ValueError`` if the service does not support it."""
         if self.privatizer.trust == "none":
-            raise ValueError("privatizer: a service states a guarantee, and this one has none")
+            raise ValueError("privatizer: must have a guarantee")
         try:
             query = self.learner.query(self.spec)
         except ValueError as error:
@@ -379,7 +379,7 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
     known = {"name", *_TABLES, *_OPEN}
     for name, value in table.items():
         if name not in known:
-            raise ValueError(f"{name!r}: is nothing of a study; must be one of {', '.join(sorted(known))}")
+            raise ValueError(f"{name!r}: is unknown; must be one of {', '.join(sorted(known))}")
         if name != "name" and not isinstance(value, Mapping):
             raise ValueError(f"{name} = {checks.said(value)}: must be a table, [{name}]")
         for key in value if name in _TABLES else ():

@@ -52,7 +52,7 @@ def _given(job: submitit.Job[Any]) -> Any:
         text = str(error)
         # submitit raises this error in the job when the time limit is reached
         if UncompletedJobError.__name__ in text:
-            raise UncompletedJobError(f"job {job.job_id} ran out of its time") from None
+            raise UncompletedJobError(f"job {job.job_id} exceeded its time limit") from None
         lines = [line.strip() for line in text.splitlines() if line.strip(" -")]
         last = next((line for line in reversed(lines) if not line.startswith(("You can", "-", "See"))), "")
         raise EngineError(
