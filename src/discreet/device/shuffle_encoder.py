@@ -25,8 +25,8 @@ The noise bits do not depend on the trajectory. The integer y + noise of a singl
 whatever the distribution of the noise. Therefore the shuffler must output only the sum over users for each
 counter.
 
-Sources: Tenenbaum et al. (2021); Bai et al. (2024), algorithm 4. In
-algorithm 4, integers of single users are sent; this code sends only sums over users instead.
+Sources: Tenenbaum et al. (2021); Bai et al. (2024), algorithm 4. In algorithm 4, the server receives integers
+of single users; here, the shuffler must output only sums over users.
 """
 
 from __future__ import annotations

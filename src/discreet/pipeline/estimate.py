@@ -327,8 +327,8 @@ def estimate_release(
     schema : Schema
     users : expected number of users, at least 1; each user has one episode
     privatizer : Central or NoPrivacy; None for linear learners, whose options include the budget
-    learner : learner of :func:`discreet.pipeline.learn.learn`. By default, the default learner of the command
-        `discreet learn` (:func:`discreet.pipeline.learned_files.default_algorithm`)
+    learner : offline learner that :func:`discreet.pipeline.learn.learn` accepts. By default, the default
+        learner of the command `discreet learn` (:func:`discreet.pipeline.learned_files.default_algorithm`)
     share : largest share c > 0 of the statistical error that privacy is allowed to cost
     successors : number of next states of a pair that occur, if known; 1 to S, by default S
     reachable : share in (0, 1] of the admissible pairs that the behaviour policy reaches

@@ -386,7 +386,8 @@ def flower_server(
         If Flower is not installed (``pip install 'discreet[flower]'``). Also raised in a running app, if more
         sites are connected than the plan has.
     RuntimeError
-        Raised in a running app if no sum was decrypted, because too few sites answered all stages.
+        Raised in a running app if no sum was decrypted, because too few sites answered all stages or a site
+        refused to answer.
     """
     _flwr()
     from flwr.server import LegacyContext, ServerConfig

@@ -521,14 +521,14 @@ def replan(
     ----------
     release : path of ``release.parquet`` in a folder that :func:`learn` made
         Its ``schema.toml`` must be in the same folder.
-    learner : learner of :func:`learn`. The budget of the learner is not used
+    learner : offline learner that :func:`learn` accepts. The budget of the learner is not used
     out : folder
         Must not exist, or must be empty.
     settings : LearnConfig, optional
         Settings that do not change the release.
     rewards : (1 or H, S, A) in [0, 1], optional
         Known rewards that replace those of the schema. They are stored in the file ``rewards.npy``.
-    progress : function of :func:`learn`
+    progress : function that is called as described for :func:`learn`
 
     Raises
     ------

@@ -118,7 +118,7 @@ class PartialAggregateFile:
 
     @property
     def synthetic(self) -> tuple[Facts, ...]:
-        """Return the facts of synthetic users; empty for real data."""
+        """Facts of synthetic users; empty for real data."""
         return tuple(self.facts.get(SYNTHETIC_INPUT, ()))
 
     def to_bytes(self) -> bytes:

@@ -642,8 +642,8 @@ class Store:
     def summed(self, token: int, turn: int, body: bytes) -> None:
         """Store the sum of a whole batch and remove the batch's messages, in one transaction of a shuffler.
 
-        If another process holds the lease, the batch was already summed, or the turn is over, raises
-        :class:`StaleWriter` and changes nothing.
+        Raises :class:`StaleWriter` and changes nothing if another process holds the lease, the batch was
+        already summed, or the turn is over.
         """
         stale = StaleWriter(f"turn {turn}: is summed, or another process holds the lease")
         try:
@@ -747,8 +747,8 @@ class Store:
     def drew(self, token: int, turn: int, new: Drawn, now: float, lasts: float) -> None:
         """Store permanently the release after ``turn``. ``token`` is the caller's token of the lease.
 
-        If another process holds the lease, the turn is over, or its release was already drawn, raises
-        :class:`StaleWriter` and stores nothing.
+        Raises :class:`StaleWriter` and stores nothing if another process holds the lease, the turn is over,
+        or its release was already drawn.
         """
         stale = StaleWriter(f"turn {turn}: is over or drawn, or another process holds the lease")
         try:
@@ -769,8 +769,8 @@ class Store:
     def turned(self, token: int, turn: int, plans: Plans, now: float, lasts: float) -> None:
         """Open the plans of the release after ``turn``. ``token`` is the caller's token of the lease.
 
-        If another process holds the lease, the turn is over, or its release was not drawn yet, raises
-        :class:`StaleWriter` and stores nothing.
+        Raises :class:`StaleWriter` and stores nothing if another process holds the lease, the turn is over,
+        or its release was not drawn yet.
         """
         with self._writing() as connection:
             own = connection.execute(
@@ -789,8 +789,7 @@ class Store:
     def ended(self, token: int, turn: int) -> None:
         """Record that the study is over: no further release is made, and no further user gets a place.
 
-        If another process holds the lease or the turn is over, raises :class:`StaleWriter` and stores
-        nothing.
+        Raises :class:`StaleWriter` and stores nothing if another process holds the lease or the turn is over.
         """
         with self._writing() as connection:
             own = connection.execute(
