@@ -68,7 +68,7 @@ def test_a_plan_is_signed_cached_and_follows_the_releases(served: tuple[Any, Any
         place = client.place(service.store.new_tickets(1)[0])
         record = [0, 1, 2, 1, 0], [0, 1, 0, 1], [0.0, 1.0, 0.5, 0.0]
         message = place.message(*record)
-        with pytest.raises(RuntimeError, match="was made already"):
+        with pytest.raises(RuntimeError, match="was encoded already"):
             place.message(*record)
         assert client.send(message) == client.send(message) == {"status": "counted", "plan": place.number}
         settled(service, before["turn"] + 1)

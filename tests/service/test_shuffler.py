@@ -263,9 +263,9 @@ def test_the_operators_page_says_what_is_known_of_a_batch(tmp_path: Path) -> Non
 
     assert "Working. People take part at the shuffler, http://shuffler." in parties.http.get("/").text
     parties.adopted()
-    assert "waits for a batch of one person. The shuffler holds" in shown()
+    assert "waits for a batch of one person. The shuffler keeps" in shown()
     parties.people()
-    assert "answered so far is not known here" in shown()
+    assert "does not know how many have answered" in shown()
     assert "The last whole batch" not in shown()
     parties.adopted()
     assert "sent the sum of the batch of one person" in shown()
@@ -320,7 +320,7 @@ def test_a_client_sends_to_the_shuffler_that_its_person_was_told_of(tmp_path: Pa
             Client(url, promised="shuffle")
         statement = httpx.get(f"{address}/statement").json()
         assert (statement["trust"], statement["shuffler"]["url"]) == ("shuffle", url)
-        assert "Together, or if one is the other" in " ".join(statement["who_sees_what"])
+        assert "If shuffler and operator cooperate" in " ".join(statement["who_sees_what"])
         assert "Without the shuffler" in statement["who_sees_what"][-1]
         assert httpx.get(f"{url}/health").json()["status"] == "ok"
         assert httpx.get(f"{url}/releases/0").status_code == httpx.get(f"{url}/").status_code == 404
