@@ -266,18 +266,20 @@ def test_the_operators_page_says_what_is_known_of_a_batch(tmp_path: Path) -> Non
     assert "waits for a batch of one person. The shuffler keeps" in shown()
     parties.people()
     assert "does not know how many have answered" in shown()
-    assert "The last whole batch" not in shown()
+    assert "The last complete batch" not in shown()
     parties.adopted()
     assert "sent the sum of the batch of one person" in shown()
     parties.turn()
     assert "1 of 7 people have taken part, in complete batches." in shown()
-    assert "The last whole batch was of one person; 1 answered in time.<" in shown()
+    assert "The last complete batch had one person; 1 answered in time.<" in shown()
     parties.adopted()
     parties.people(lambda i: i != 2)
     parties.adopted()
     parties.turn()
     said = shown()
-    assert "was of 3 people; 2 answered in time: too few for the guarantee, so nothing of that batch" in said
+    assert (
+        "batch had 3 people; 2 answered in time: too few for the guarantee, so nothing was released" in said
+    )
     assert "waits for a batch of 3 people." in said
     parties.adopted()
     parties.people()
