@@ -84,7 +84,7 @@ def test_a_rehearsal_and_what_does_not_go_together(study: Path, monkeypatch: pyt
     monkeypatch.setattr(service, "time", SimpleNamespace(sleep=stayed.append))
     text = said(study, "--dry-run", 8, "--stay", 3)
     assert stayed == [3]
-    assert "of whom the study has 20: more learn more" in text
+    assert "the study has 20 users" in text
     said(study, "--stay", 3, status=2)
     said(study, "--dry-run", 8, "--stay", -1, status=2)
     said(study, "--dry-run", 8, "--check", status=2)

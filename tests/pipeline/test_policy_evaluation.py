@@ -95,7 +95,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("sums", "points", {"made": "outside"}, None),
         ("rule.csv", "run", {"made": "outside"}, "the regret of simulated users, no release"),
         ("rule.csv", "nothing", {"made": "outside"}, "no such file"),
-        ("rule.csv", "rule.csv", {"made": "outside"}, "schema.toml must lie beside it"),
+        ("rule.csv", "rule.csv", {"made": "outside"}, "schema.toml must be in the same folder"),
         ("none", "points", {"made": "outside"}, "no such file"),
     ],
 )

@@ -118,7 +118,7 @@ def test_what_is_whole_running_or_of_others_is_left_alone(tmp_path: Path) -> Non
         (found,) = [one for one in lost(tmp_path, ledger) if one.name == "theirs"]
         assert found.state == "of another ledger"
         assert finish(found, ledger) is None
-    with pytest.raises(ValueError, match="must be the folder in which"):
+    with pytest.raises(ValueError, match="must be the folder that contains"):
         lost(tmp_path / "nowhere", None)
 
 

@@ -1,4 +1,4 @@
-"""Two examples of each command, for the end of the command's help text."""
+"""Two examples of each command, printed at the end of the command's help text."""
 
 from __future__ import annotations
 
@@ -101,5 +101,5 @@ EXAMPLES = {
 
 
 def examples_of(name: str) -> str | None:
-    """Return the examples at the end of a command's help text; return None if the command has no examples."""
+    """Return the examples at the end of a command's help text; None if the command has no examples."""
     return "\n\n".join(("Examples:", *EXAMPLES[name])) if name in EXAMPLES else None

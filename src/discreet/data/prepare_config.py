@@ -1,7 +1,7 @@
 """Declaration for ``discreet prepare``: a TOML file that is written before records are seen.
 
-The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and the column names. Its section
-``[prepare]`` declares how states, actions and columns are made from raw records. ::
+The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and column names. Its section
+``[prepare]`` declares how states, actions and columns are computed from raw records. ::
 
     dataset = "ward-2024"
     unit = "patient"
@@ -42,7 +42,7 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     [prepare.reward]
     on = { discharged = 1.0 }
 
-The declaration is not learned from the records, so it uses no privacy budget. Its author chooses cut points,
+The declaration is not computed from the records, so it uses no privacy budget. Its author chooses cut points,
 codebooks and scalings, and declares their origin under ``[provenance]``. Users are never removed because of
 their values, since the number of users is published.
 
@@ -128,8 +128,8 @@ class ColumnValue:
     ----------
     name : name of the value
     column : name of the column
-    where : mapping of column names to texts; a row is used only if its cell in each of these columns is one
-        of the texts for this column (for example, item codes in tables with one row per measurement)
+    where : mapping of column names to texts. A row is used only if its cell in each of these columns is one
+        of the texts for the column. An example is item codes in tables with one row per measurement
     within : rule that combines several cells of a step or episode, one of ``WITHIN``
     of : "step" or "episode"
     ties : rule for several cells at the same time, one of ``TIES``
@@ -143,7 +143,7 @@ class ColumnValue:
     categories : mapping of texts in the file to indices; None for numbers
     labels : names of the bins or categories
     cuts : cut points between bins
-    closed : "left" or "right", the end point of a bin that belongs to the bin
+    closed : "left" or "right", the end point that belongs to the bin
     empty : texts that mean an empty cell, in addition to the standard texts
     """
 
@@ -192,8 +192,8 @@ class ColumnValue:
     def readings(self) -> Floats:
         """Return the (k, d) readings of the k ``names``: centres of bins, or an indicator of each category.
 
-        The centre of a bin without an end is its cut; if there is only one cut, the bins are 0 and 1. Missing
-        numbers are 0, with an indicator in the last column.
+        The centre of a bin that is open at one end is its cut. If there is only one cut, the centres of the
+        two bins are 0 and 1. Missing numbers are 0; the last column indicates them.
         """
         if self.cuts is None or self.categories is not None:
             return np.eye(len(self.names))
@@ -234,19 +234,21 @@ class Partition:
 
     @property
     def needs(self) -> tuple[ColumnValue, ...]:
-        """Values that must not be missing where an index is needed."""
+        """Values that must not be missing where an index is computed."""
         if self.rules is None:
             return self.reads
         compared = frozenset[str]().union(*(rule.names for rule in self.rules if rule is not None))
         return tuple(value for value in self.reads if value.name in compared)
 
     def readings(self, states: int) -> Floats:
-        """Return an (S, d) vector for each state, as the observation of an agent.
+        """Return an (S, d) vector for each state, which agents can use as observation.
 
-        In a product, the vector joins the readings of its values. In a codebook it is the centre, in the
-        units (value − shift) / scale. States without a label here, such as terminal states, are 0.
+        For a product, the vector concatenates the readings of its values. For a codebook, it is the centre,
+        in the units (value − shift) / scale. States without a label in this partition, such as terminal
+        states, are 0.
 
-        states : number S of states, at least the number of labels. Raises ``ValueError`` if it is less, or if
+        states : number S of states, at least the number of labels. Raises ``ValueError`` if ``states`` is
+            less, or if
         the states are defined by rules.
         """
         checks.integer("states", states, len(self.labels))
@@ -261,13 +263,13 @@ class Partition:
         return np.pad(found, ((0, states - len(found)), (0, 0)))
 
     def columns(self, states: int) -> dict[str, list[float | str | None]]:
-        """Return a cell of each value for each of S states, by the name of the value.
+        """Return one cell of each value for each of S states, by the name of the value.
 
         A number is the centre of its bin or, in a codebook, of its cluster, in the units of the records. In a
-        bin without an end, it is the number in the bin that is nearest to its cut. A category is its label.
-        Missing values, and states without a label here, have None.
+        bin that is open at one end, it is the number nearest to the cut. A category is its label. Missing
+        values, and states without a label in this partition, are None.
 
-        states : number S of states. Raises the ``ValueError`` of :meth:`readings`.
+        states : number S of states. Raises ``ValueError`` in the same cases as :meth:`readings`.
         """
         found: dict[str, list[float | str | None]] = {}
         table = self.readings(states)
@@ -361,9 +363,9 @@ class Declaration:
     end_missing : index in ``end_states`` for a missing outcome; None if a missing outcome is an offence
     reward : name of the value that is the reward, or None
     on : mapping of a state index to the reward for reaching this state
-    ruled : True if the schema's ``outcomes`` were made from ``on``, because ``on`` has rewards for terminal
-        states only
-    decision : time limit in microseconds after the start of a step, or None if no value has ``before``; in a
+    ruled : True if ``outcomes`` in the schema was derived from ``on``, because ``on`` has rewards only for
+        terminal states
+    decision : time limit in microseconds after the start of a step; None if no value has ``before``. In a
         step without an action, values with ``before`` use only rows before this limit
     strict : True if readings after the action are rejected; False if they only cause a warning
     files : public files that the declaration reads
@@ -445,8 +447,10 @@ def parse_declaration(
 ) -> Declaration:
     """Check the content of a TOML document, and return the declaration.
 
-    Files that the declaration names are read from ``folder``. ``text`` is the text of the document.
-    ``fitting`` : see :func:`read_prepare_config`.
+    Files that the declaration names are read from ``folder``.
+
+    - text : text of the document.
+    - fitting : see :func:`read_prepare_config`.
     """
     folder = Path(folder)
     asked = _section(content)
@@ -523,7 +527,7 @@ def _schema_content(
 ) -> dict[str, Any]:  # fmt: skip
     """Return the content of the schema file, with the labels and terminal states of the declaration.
 
-    Reward keys that follow from ``prepare.reward.on`` are not included.
+    Reward keys that are derived from ``prepare.reward.on`` are not included.
     """
     plain = {key: value for key, value in content.items() if key != "prepare"}
     given = plain.get("actions", {})
@@ -555,9 +559,9 @@ def _clock(asked: Mapping[str, Any]) -> tuple[Time | None, int | None, str | Non
 def _told(
     named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, ColumnValue], end: ColumnValue | None
 ) -> str:
-    """Return one line that lists, for readers of the schema, the columns of the records and their use.
+    """Return one line that lists the columns of the records and their use, for readers of the schema.
 
-    If the list is too long or has unprintable characters, the line has only the number of columns.
+    If the list is too long or has unprintable characters, the line states only the number of columns.
     """
     parts = [f"{what}: {', '.join(columns)}" for what, columns in named if columns]
     for one in (*values.values(), *([] if end is None else [end])):
@@ -626,7 +630,9 @@ def _decision(
 ) -> int | None:
     """Check the settings that values with ``before = "action"`` need, and return ``prepare.decision``.
 
-    Returns microseconds, or None if no value has ``before``. ``step`` : length of a step in microseconds.
+    Returns microseconds, or None if no value has ``before``.
+
+    - step : length of a step in microseconds.
     """
     early = [value for value in values.values() if value.before is not None]
     if not early:
@@ -869,7 +875,7 @@ def _product(where: str, asked: Any, values: Mapping[str, ColumnValue]) -> Parti
 def _tells(value: ColumnValue, label: str) -> bool:
     """Return True if a label of a value with cut points already contains the name of the value.
 
-    Labels made from cut points do.
+    Labels that are made from cut points contain it.
     """
     return value.cuts is not None and value.name in label and label != "missing"
 
@@ -1001,8 +1007,8 @@ def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema's keys ``reward`` and ``return_bound`` for rewards that depend only on the outcome.
 
     Returns {} if ``prepare.reward.on`` has a reward for a state that is not terminal, or if it does not
-    determine all rewards. With these keys, a learner has bounds on the return of an episode, and not only
-    bounds on the reward of a step.
+    determine all rewards. With these keys, a learner knows bounds on the return of an episode, not only on
+    the reward of a step.
     """
     on, ends = _named_table(asked, "on"), _listed(plain.get("terminal", []))
     reward, censored = _named_table(plain, "reward"), plain.get("censored")
@@ -1032,7 +1038,7 @@ def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
 def _named_table(asked: Any, key: str) -> Mapping[str, Any]:
     """Return the table ``asked[key]``.
 
-    Returns {} if ``asked`` or the entry is not a table, because other checks report this error.
+    Returns {} if ``asked`` or the entry is not a table. Other checks report this error.
     """
     found = asked.get(key) if isinstance(asked, Mapping) else None
     return found if isinstance(found, Mapping) else {}

@@ -9,12 +9,12 @@ For every source, a batch is an Arrow table with these columns:
 
 If the schema has groups of users, the table also has the column ``group`` (int64). A cell that is not a
 number or not a label of the schema is replaced by a code that every check rejects. Such cells are never
-repaired; :mod:`.validate` counts them. Only a few batches are in memory at the same time. The supported
-sources are Minari and those that :mod:`.sources` lists.
+corrected; :mod:`.validate` counts them. Only a few batches are in memory at the same time. The supported
+sources are Minari and the sources of :mod:`.sources`.
 
 The names of users or episodes are integers if their column has an integer type in every source; otherwise
-they are texts. ``7`` in a CSV file and 7 in a Parquet file are the same user; ``07`` and `` 7`` are other
-users. If a data set writes the name of a user in two ways, that user counts as two users
+they are texts. ``7`` in a CSV file and 7 in a Parquet file are the same user, but ``07`` and `` 7`` are
+different users. If a data set has two spellings of a user's name, the user counts as two users
 (:mod:`.near_duplicate_ids` counts such names). Empty CSV cells and the CSV texts ``NA``, ``NaN`` and ``null``
 are read as empty cells.
 """
@@ -71,8 +71,8 @@ _PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
 class Source:
     """Source of rows: files and tables in a fixed order, or one Minari dataset.
 
-    A source reads the files again for every pass, and keeps none of their rows in memory. ``synthetic`` has
-    the facts of synthetic users (:mod:`.synthetic_mark`); it is empty if the rows are those of people.
+    A source reads the files again for every pass, and keeps none of their rows in memory. ``synthetic``
+    contains the facts of synthetic users (:mod:`.synthetic_mark`); it is empty for real users.
     """
 
     __repr__ = brief
@@ -136,8 +136,10 @@ class Source:
     ) -> Iterator[pa.Table]:
         """Yield all rows in order, in batches of about ``batch_rows`` rows.
 
-        ``users_only`` : True to yield only the column ``user``, which is fast. ``pool`` : threads that
-        convert batches while other batches are read and processed. Raises the same errors as :meth:`worked`.
+        - users_only : True to yield only the column ``user``, which is fast.
+        - pool : threads that convert batches while other batches are read and processed.
+
+        Raises the same errors as :meth:`worked`.
         """
         for table, _ in self.worked(lambda _: None, batch_rows, progress, what, users_only, pool):
             yield table
@@ -223,7 +225,10 @@ class Source:
         return pa.table({**{name: parts[name] for name in named}, "number": numbers})
 
     def _part(self, name: str, column: Any) -> Any:
-        """Convert one column of a file to the type that batches have. ``name`` : name in the batch."""
+        """Convert one column of a file to the type that batches have.
+
+        - name : name in the batch.
+        """
         self._check_type(name, column.type)
         if name in ("user", "episode"):
             return _key(column, self._text[name == "episode"])
@@ -310,30 +315,30 @@ def open_source(
 
     Parameters
     ----------
-    where : path, URI, frame, or a list of them
-        A file (``.parquet``, ``.csv``, ``.tsv``, also ``.csv.gz``, ``.bz2``, ``.zst``), a folder (including
-        its subfolders), ``s3://bucket/folder`` or any other store that :mod:`pyarrow.fs` reads, an Arrow,
-        pandas or Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset. In
+    where : path, URI, frame, or a list of these
+        A file (``.parquet``, ``.csv``, ``.tsv``, also ``.csv.gz``, ``.bz2``, ``.zst``), or a folder including
+        its subfolders. Also ``s3://bucket/folder`` or any other store that :mod:`pyarrow.fs` reads, an Arrow,
+        pandas or Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` for a local dataset. In
         a Minari dataset, every episode is one user, and observations and actions must be integers. Files are
         read in the given order; the files of a folder are read in the order of their paths.
     schema : Schema
     sql : str, optional
-        A DuckDB query that is used instead of ``?table=``.
+        DuckDB query that replaces ``?table=``.
     reads : list of files, optional
         Required for ``duckdb://`` without a path: all files that the query reads. The query cannot read other
         files. A query on a database file can read only that database.
     delimiter, decimal, encoding : str
-        Format of CSV files. If no delimiter is given, comma, semicolon, tab and bar are tried, and the
-        delimiter is the one with which the first line has the schema's columns.
+        Format of CSV files. If no delimiter is given, comma, semicolon, tab and bar are tried. The delimiter
+        is the one with which the first line has the schema's columns.
     synthetic_input : bool
-        True for synthetic users (``discreet synthesize``), which are not people; all sources must be such.
+        True if all sources contain synthetic users (``discreet synthesize``), which are not people.
 
     Raises
     ------
     ValueError
-        If synthetic users are given without ``synthetic_input``, or others with it. Also if a file does not
-        exist or has an unsupported format, if a column of the schema is missing, or if a
-        label of the schema cannot be distinguished from an empty cell.
+        If a source contains synthetic users and ``synthetic_input`` is False, or if a source does not and it
+        is True. Also if a file does not exist or has an unsupported format, if a column of the schema is
+        missing, or if a label of the schema cannot be distinguished from an empty cell.
     ImportError
         If Minari or DuckDB is needed but not installed.
     """
@@ -409,7 +414,7 @@ def _numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
 
 
 class Pool:
-    """Pool of threads for work that releases Python's global interpreter lock most of the time.
+    """Pool of threads for work that mostly runs without Python's global interpreter lock.
 
     The pool has no threads if ``workers`` is 1.
     """
@@ -434,9 +439,9 @@ class Pool:
 def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Yield the result of ``work`` for every item, in order.
 
-    The threads of the pool work in parallel, and at most one more item than there are threads is started. A
-    result is yielded as soon as it and all earlier results are finished. An error from ``items`` or ``work``
-    is raised after all earlier results, as it would be with one thread.
+    At most one more item is started than there are threads. A result is yielded as soon as it and all earlier
+    results are finished. An error from ``items`` or ``work`` is raised after all earlier results, as with a
+    single thread.
     """
     if pool is None or pool.workers == 1:
         yield from map(work, items)
@@ -461,9 +466,7 @@ def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> I
 
 
 def ahead(items: Iterator[T], most: int = 1) -> Generator[T, None, None]:
-    """Yield the same items, and fetch up to ``most`` further items in a separate thread while the caller
-    processes one item.
-    """
+    """Yield the same items, and fetch up to ``most`` later items in a separate thread."""
     reader = ThreadPoolExecutor(1, "ahead")
     try:
         coming = deque(reader.submit(next, items, None) for _ in range(most))
@@ -501,7 +504,7 @@ def _key(column: Any, as_text: bool) -> Any:
     if not as_text:
         try:
             return _filled(column.cast(pa.int64()), MISSING)
-        except pa.ArrowInvalid:  # Arrow's message is not shown, because it quotes the private number
+        except pa.ArrowInvalid:  # Arrow's message is not shown, because it quotes a private number
             raise Broken("users and episodes must be integers below 2^63, or text") from None
     return _filled(column.cast(pa.large_string()), "")
 

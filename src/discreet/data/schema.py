@@ -1,12 +1,11 @@
-"""SCHEMA.toml: all public facts about trajectory files, written by hand before the data are seen.
+"""SCHEMA.toml: all public facts about trajectory files, written by hand before the data are read.
 
-All facts in this file are declarations, and the noise depends on them. The sizes determine which cells get
+All facts in this file are declarations, and the noise depends on them. The sizes determine the cells that get
 noise, the horizon and the episodes per user determine the sensitivity, and the range of rewards determines
-the noise scale. The origin of each declaration is declared too (``[provenance]``). A fact with the origin
-``"this data"`` leaks private information without noise, and the privacy statement must print it. The origin
-``"private release"`` means that the fact comes from this data through a release that is in the ledger
-(:mod:`discreet.pipeline.state_codebook`).
-This module does not read any rows of users. ::
+the noise scale. The origin of each declaration must also be declared (``[provenance]``). A fact with the
+origin ``"this data"`` reveals private information without noise, and the privacy statement reports it. The
+origin ``"private release"`` means that the fact was computed from this data by a release in the ledger
+(:mod:`discreet.pipeline.state_codebook`). This module does not read any rows of users. ::
 
     dataset = "icu-2024"            # name of the population, which is the key of its entries in a ledger
     horizon = 20
@@ -50,11 +49,10 @@ This module does not read any rows of users. ::
 Files named in a schema are public and are in the folder of the schema. A mask is a ``.npy`` array (S, A) of
 bool, or a table (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs. Known
 rewards are a ``.npy`` array of shape ``(S, A)`` or ``(H, S, A)``, in the data file's units, or a table with
-the columns ``state``, ``action``, ``reward`` and optionally ``step``. Features are a ``.npy`` array
-(S, A, d). ``reward.scaled = true`` says that the file of known rewards already holds rewards in [0, 1].
-:func:`write_schema` writes such files, so that rewards are read back without any rounding. With
-``reward.outcomes``, the data file needs no column of rewards, and ``low`` and ``high`` are derived from the
-outcomes if they are not given.
+the columns ``state``, ``action``, ``reward`` and optionally ``step``. Features are a ``.npy`` array (S, A,
+d). ``reward.scaled = true`` declares that the file of known rewards contains rewards in [0, 1].
+:func:`write_schema` writes such files, so that no reward is rounded. With ``reward.outcomes``, the data file
+needs no column of rewards, and ``low`` and ``high`` are derived from the outcomes if they are not given.
 """
 
 from __future__ import annotations
@@ -115,13 +113,13 @@ class Columns:
 
 @dataclass(frozen=True)
 class Groups:
-    """Public groups of users; every user belongs to one.
+    """Public groups of users. Every user belongs to exactly one group.
 
     ``column`` is the name of the column in the file. ``labels`` are the labels of the groups, at most 12. All
-    labels are public. The group of a user is private.
+    labels are public. The group of a single user is private.
 
-    Raises ``ValueError`` if a label is given twice or is not a text of one line, or if the number of labels
-    is not 1 to 12.
+    Raises ``ValueError`` if a label is repeated or is not a text of one line, or if the number of labels is
+    not 1 to 12.
     """
 
     column: str
@@ -145,8 +143,8 @@ class Schema:
     Parameters
     ----------
     dataset, unit : str
-        The name of the population (the key of its entries in a ledger), and the word for one user, the unit
-        of privacy, such as "patient".
+        Name of the population, which is the key of its ledger entries, and the word for one user, such as
+        "patient".
     layout : Layout
         S, A, H and the mask of admissible actions.
     columns : Columns
@@ -156,7 +154,7 @@ class Schema:
         At most m episodes of each user count. If a user has more episodes, the file is rejected ("error"), or
         m of the episodes are chosen at random ("random").
     state_labels, action_labels : tuple of str, optional
-        The texts in the file that stand for the indices 0, 1, ..; None if the file contains indices.
+        Texts in the file for the indices 0, 1, ..; None if the file contains indices.
     stationary : bool
         True if the MDP's transitions and rewards are the same at every step, so that learners are allowed to
         pool the steps.
@@ -165,8 +163,8 @@ class Schema:
         steps, with the first admissible action and reward 0. If the last next state of an episode is empty,
         the episode ends in the first terminal state.
     unfinished : "error" or "terminal"
-        Treatment of an episode that ends early in a non-terminal state: it is an error, or its last next
-        state is replaced by the first terminal state.
+        Treatment of an episode that ends early in a non-terminal state. Either it is an error, or its last
+        next state is replaced by the first terminal state.
     low, high : float
         The range of rewards in the file. Learners use (r - low) / (high - low).
     outcomes : mapping of terminal states to float, optional
@@ -177,9 +175,9 @@ class Schema:
         clipped. If None, it is the range that the rewards of H steps, or the outcomes, allow.
     censored : int, optional
         The terminal state of episodes whose outcome is unknown. In a release, the return of such an episode
-        is the middle between the smallest and the largest return. A gain is evaluated for the worst and for
-        the best return. ``outcomes`` is required and must not name this state. Only decision points support
-        censored ends.
+        is the middle between the smallest and the largest return. A gain is computed both for the worst and
+        for the best return. ``outcomes`` is required and must not name this state. Only decision points
+        support censored ends.
     known : (1 or H, S, A) float64, optional
         Known mean rewards, scaled to [0, 1]. If they are given, the rewards in the file are not read.
     features, feature_bound : (S, A, d) float64, optional; float
@@ -330,10 +328,10 @@ class Schema:
         )
 
     def spec(self, users: int | None = None) -> ProblemSpec:
-        """Return the facts that a learner gets.
+        """Return the facts that a learner receives.
 
-        These are the layout, ``users`` (the number of users), whether the MDP is stationary, the known
-        rewards, the definition of returns, and the number of groups.
+        These are the layout, ``users`` (the number of users), a flag for stationary MDPs, the known rewards,
+        the definition of returns, and the number of groups.
         """
         known = self.known
         if known is not None:
@@ -345,15 +343,15 @@ class Schema:
     def reads_rewards(self) -> bool:
         """True if rewards are read from the file.
 
-        Otherwise rewards are known, or they are determined by the terminal state.
+        Otherwise, rewards are known, or the terminal state determines them.
         """
         return self.known is None and self.outcomes is None
 
     @property
     def from_this_data(self) -> tuple[str, ...]:
-        """Facts that were taken from the private data themselves.
+        """Facts that were taken from the private data.
 
-        Each such fact is a leak that the statement must print.
+        Each such fact reveals private information, and the statement must report it.
         """
         return tuple(fact for fact in ALL_FACTS if self.provenance.get(fact) == "this data")
 
@@ -394,7 +392,7 @@ class Schema:
             "known": _digest(self.known),
             "features": _digest(self.features),
         }
-        # absent keys are left out, so that the hash of a schema without these keys stays the same
+        # keys that are absent are omitted, so that the hash of a schema without these keys does not change
         for name in ("outcomes", "return_bound", "censored"):
             if plain[name] is None:
                 del plain[name]
@@ -663,9 +661,11 @@ def check_keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], req
 
 
 def text_of(name: str, value: Any) -> str:
-    """Check that ``value`` is a text of one line and is not empty, and return it.
+    """Check that ``value`` is a non-empty text of one line, and return it.
 
-    Raises ``ValueError`` otherwise, also for the text "FILL IN". ``name`` : the key that the message names.
+    Raises ``ValueError`` if it is not, or if it is "FILL IN".
+
+    - name : key in the error message.
     """
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")
@@ -675,7 +675,7 @@ def text_of(name: str, value: Any) -> str:
 
 
 def table_of(name: str, value: Any) -> Mapping[str, Any]:
-    """Check that ``value`` is a TOML table, and return it. Raises ``ValueError`` otherwise."""
+    """Check that ``value`` is a TOML table, and return it. Raises ``ValueError`` if it is not."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} = {checks.said(value)}: must be a table")
     return value
@@ -776,7 +776,7 @@ def _features(value: Any, folder: Path, states: int, actions: int) -> tuple[Floa
 class PublicTableReader:
     """Reader of public tables with one row per pair of a state and an action.
 
-    States and actions are given by labels, if the schema has labels, or otherwise by indices.
+    States and actions are given by labels if the schema has labels, and by indices otherwise.
     """
 
     horizon: int

@@ -1,17 +1,18 @@
-"""Group B of `discreet learn --judge-share`: users who answer one question about the learned policy.
+"""Second group of users (``discreet learn --judge-share``), who answer one question about the learned policy.
 
 Users are divided into two groups before anything is counted (:mod:`discreet.data.user_groups`). The release
-of group A gives the policy. Group B answers one question about it (:mod:`discreet.pipeline.fixed_policy`) by
-clipped sums (:mod:`discreet.mechanisms.dataset.clipped_sum`). Each user is in one group, so both groups can
-spend the whole (epsilon, delta): the loss of a user is that of the user's group (parallel composition).
+of group A gives the policy. Group B answers one question about this policy
+(:mod:`discreet.pipeline.fixed_policy`) with clipped sums (:mod:`discreet.mechanisms.dataset.clipped_sum`).
+Each user is in exactly one group. Therefore both groups can spend the whole (epsilon, delta): the loss of a
+user is the loss of their group (parallel composition).
 
 Two files are written beside the policy. ``judgement.json`` contains the noisy sums, C and all other numbers.
-``judgement.md`` states the estimate, its interval and whether a gain is shown. Every number except the noisy
-sums is a function of these sums, ``release.parquet`` and the facts of the run, so
-:func:`discreet.pipeline.verify.verify` computes both files again.
+``judgement.md`` states the estimate, its interval and whether a gain is shown. All other numbers are computed
+from the noisy sums, ``release.parquet`` and the facts of the run. Therefore
+:func:`discreet.pipeline.verify.verify` can compute both files again.
 
-Group B's episodes are in memory from the time when they are read until the question is answered: about 4
-bytes for each state and each action.
+Group B's episodes are in memory until the question is answered. This takes about 4 bytes for each state and
+each action.
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ _FORMAT = "discreet judgement"
 
 
 class JudgeGroup(Guarded):
-    """Episodes of group B, which are raw data, and the noisy sums of their answers.
+    """Episodes of group B, which are raw data, and the noisy sums of the group's answers.
 
     Parameters
     ----------
     source, schema, learner, privatizer
-        Arguments of :func:`discreet.pipeline.learn.learn`.
+        Arguments of :func:`discreet.pipeline.learn.learn`, which describes them.
     share : float
         Expected share of users in group B, in (0, 1).
     randomness : Randomness
-        Source of the noise and of the key that divides users.
+        Source of the noise and of the key that divides the users.
 
     Raises
     ------
@@ -87,11 +88,13 @@ class JudgeGroup(Guarded):
 
     @property
     def users(self) -> int:
-        """Number of users in the group. It depends on identifiers and the key only."""
+        """Number of users in the group. It depends only on the users' identifiers and the key."""
         return sum(map(len, self._states))
 
     def others(self, part: Checked) -> tuple[Trajectories, Ints] | None:
-        """Keep the users of group B, and return the episodes and user numbers of group A, or None if empty.
+        """Store the users of group B, and return the rest.
+
+        Returns the episodes and user numbers of group A, or None if there are none.
 
         part : checked episodes, one of each user.
         """
@@ -117,19 +120,18 @@ class JudgeGroup(Guarded):
         """
         users = self.users
         if not users:
-            raise ValueError(
-                f"judge_share = {self.share:g}: nobody is in the group that judges; must be larger"
-            )
+            raise ValueError(f"judge_share = {self.share:g}: no user is in the second group; must be larger")
         (record,) = records
         query = ClippedSum.matching(record, SUMS)
         query.check_people(users)
         return SecondGroup(self.share, users, query.record)
 
     def answer(self, path: Path, schema: Schema, table: PolicyTable, facts: SecondGroup) -> list[float]:
-        """Return the noisy sums of the answers and of their squares, and delete the episodes.
+        """Return the noisy sums of the answers and their squares, and delete the episodes.
 
-        path : release of group A. table : the policy that was learned from it. facts : result of
-        :meth:`told`.
+        - path : release of group A.
+        - table : policy that was learned from this release.
+        - facts : result of :meth:`told`.
         """
         question, query = _question(read_release(path), schema, table), _query(facts)
         with self._call():
@@ -171,7 +173,7 @@ def _query(facts: SecondGroup) -> ClippedSum:
 
 
 def _question(release: StoredRelease, schema: Schema, table: PolicyTable) -> PolicyQuestion:
-    """Return the question. In states without support, users go on as before."""
+    """Return the question. In states without support, the policy follows the behaviour policy."""
     policy = np.where(table.supported, table.policy, AS_BEFORE)
     return policy_question(release, schema.spec(), policy[None])
 
@@ -199,7 +201,7 @@ def write_judgement(
     level : float
         Confidence level of the interval.
     synthetic : bool
-        True for synthetic data, as the page then says.
+        True for synthetic data. The page then states this.
 
     Returns
     -------
@@ -252,9 +254,10 @@ def answer_in(folder: Path) -> list[float]:
 
 
 def verdict(document: Mapping[str, Any], unit: str) -> str:
-    """Return the first sentence about a judgement.
+    """Return the first sentence of a judgement.
 
-    document : content of ``judgement.json``. unit : unit of the population, for example "patient".
+    - document : content of ``judgement.json``.
+    - unit : unit of the population, for example "patient".
     """
     if not document["changed_states"]:
         return f"The policy changes nothing that {unit}s did, so there is no gain to judge."

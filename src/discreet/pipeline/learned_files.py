@@ -1,4 +1,4 @@
-"""Files that are computed from a release: policy, report and figures.
+"""Files computed from a release: policy, report and figures.
 
 :func:`write_plan` writes these files. :func:`discreet.pipeline.learn.learn` calls it after it has written
 ``release.parquet``. :mod:`discreet.pipeline.verify` computes the files again and compares them. The files
@@ -88,19 +88,19 @@ class LearnConfig:
         Confidence level of the intervals in the report.
     return_bound : float > 0, optional
         For DPAPVI and APVI: a public upper bound on the return of an episode, with rewards in [0, 1] per
-        step; by default, H. Unknown parts of the MDP are assumed to be worth up to this bound, so a smaller
+        step; by default, H. Unknown parts of the MDP are assumed to be worth at most this bound. A smaller
         bound makes the intervals in the report shorter. For DecisionPoints, the schema states the bound.
     operator, approval, purpose : str
-        Lines of the statement: operator, approver and purpose of the release. The ledger also states the
+        Lines of the statement: operator, approver and purpose of the release. The ledger also stores the
         purpose.
     synthetic : bool
-        True if the data are synthetic; the statement then says so.
+        True if the data are synthetic. The statement then says this.
     synthetic_input : bool
-        True if the data are synthetic users of an earlier release's model
+        True if the data are synthetic users from the model of an earlier release
         (:mod:`discreet.pipeline.synthetic_users`). Report and statement then say that intervals describe the
         model, not people.
     compare : tuple of StationaryRule
-        Rules with which the report compares the policy (:func:`discreet.reports.rule_files.read_rule`). Only
+        Rules to which the report compares the policy (:func:`discreet.reports.rule_files.read_rule`). Only
         for DecisionPoints, and only if the schema defines rewards by outcomes.
 
     Raises
@@ -146,7 +146,7 @@ class LearnConfig:
 
     @staticmethod
     def rules_in(folder: Path, options: Mapping[str, Any], schema: Schema) -> tuple[StationaryRule, ...]:
-        """Return the rules with which the report in a folder compares the policy.
+        """Return the rules to which the report in a folder compares the policy.
 
         options : options in the statement of the folder, which state the number of rules.
         """
@@ -171,8 +171,7 @@ class PlannedPolicy:
 class _Told(ABC):
     """Base class of objects that define the release and the planning of a learner.
 
-    It reports progress as (stage, number of finished parts, total), in the same way as functions that read
-    data.
+    It reports progress as (stage, number of finished parts, total).
     """
 
     schema: Schema
@@ -193,15 +192,16 @@ class _Told(ABC):
     def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
         """Return the episodes in the form in which the release counts them.
 
-        people : episodes of n users. group : (n,) indices of the users' groups, if the schema has groups.
+        - people : episodes of n users.
+        - group : (n,) indices of the users' groups, if the schema has groups.
         """
         return people
 
     def room(self, session: Any) -> int:
         """Return an upper bound on the size of the folder in bytes.
 
-        The bound covers the release (also as text), the policy files with a row for each step and state,
-        the pages and the figures.
+        The bound covers the release (also as text), policy files with a row for each step and state, pages
+        and figures.
         """
         labels = max(
             map(len, (*(self.schema.state_labels or ()), *(self.schema.action_labels or ()))), default=0
@@ -299,7 +299,7 @@ class _CountLearning(_OneRelease):
         return PlannedPolicy(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
-_WELL_KNOWN = 0.05  # largest standard deviation of a value in policy.csv, as a share of the range of returns
+_WELL_KNOWN = 0.05  # largest standard deviation of a value in policy.csv, relative to the range of returns
 
 
 class _FirstVisits(_OneRelease):
@@ -393,12 +393,12 @@ class LinearSums(_Told):
         if settings.return_bound is not None:
             raise ValueError(
                 f"return_bound = {settings.return_bound:g}: must be left out for {name_of(self.learner)}, "
-                "whose report has no intervals that it could narrow"
+                "whose report has no intervals"
             )
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> ResponseSession:
         if privatizer is not None:
-            raise ValueError("privatizer: must be none, linear learners hold their budget themselves")
+            raise ValueError("privatizer: must be none, because linear learners contain their budget")
         return self.learner.open(
             self.schema.layout, self.features, randomness, episodes=self.schema.episodes_per_user,
             known_rewards=self.known is not None,
@@ -455,7 +455,7 @@ def _in_units(values: Floats, schema: Schema) -> Floats:
     """Convert values from scaled rewards in [0, 1] to the units of the file.
 
     values : (H, S) sums of scaled rewards over the remaining steps. The result is 0 in terminal states. It is
-    at most the largest possible remaining return, so lower bounds stay valid.
+        at most the largest possible remaining return, so lower bounds stay valid.
     """
     left = np.arange(schema.horizon, 0, -1)[:, None]
     found = left * schema.low + (schema.high - schema.low) * np.asarray(values)
@@ -510,8 +510,9 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
 
 
 def refuse_groups(schema: Schema, algorithm: str) -> None:
-    """Raise ``ValueError`` if the schema has groups. algorithm : name of a learner that does not support
-    groups.
+    """Raise ``ValueError`` if the schema has groups.
+
+    - algorithm : name of a learner that does not support groups.
     """
     if schema.groups is not None:
         raise ValueError(
@@ -546,8 +547,8 @@ def name_of(learner: Any) -> str:
 def learner_of(algorithm: str, options: Mapping[str, Any]) -> Any:
     """Build a learner.
 
-    algorithm : name of the learner on the command line. options : its options, as :func:`options_of` returns
-    them.
+    - algorithm : name of the learner on the command line.
+    - options : its options, as :func:`options_of` returns them.
     """
     checks.choice("algorithm", algorithm, tuple(_LEARNERS))
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}

@@ -1,11 +1,11 @@
-"""Verification of a privacy statement: recompute all contents of its folder that can be recomputed.
+"""Verification of a privacy statement: recompute the contents of its folder.
 
-:func:`verify` compares the facts of a statement with their sources. It compares the other parts of the
-statement with the output of :func:`discreet.reports.statement.make_statement` for these facts. The
-comparisons are:
+:func:`verify` compares the facts of a statement with their sources. It compares the rest of the statement
+with the output of :func:`discreet.reports.statement.make_statement` for these facts. The comparisons are:
 
 - The hash of every file is compared with the statement and, if the ledger is given, with the hashes in the
-  ledger. Other files and links are rejected. The pages are compared with pages made from the statement.
+  ledger. Links, and files that the statement does not name, are rejected. The pages are compared with pages
+  made from the statement.
 - Every signature is compared with its key, the fingerprint and the files. All keys that are given must have
   signed the folder.
 - The verdict is compared with ``report.json``, which is recomputed from the release.
@@ -26,7 +26,7 @@ A statement in an earlier format is compared with the text that the earlier form
 (:mod:`discreet.accounting.text.earlier_sentences`). The checks do not depend on the library version that
 wrote the statement.
 
-Only the free lines cannot be compared with a second source, until a signature is added. A folder made by
+The free lines have no second source until a signature is added. A folder made by
 :func:`~discreet.pipeline.learn.replan` has two more facts without a second source: the library versions that
 made the folder, and options on which no file depends.
 """
@@ -263,8 +263,8 @@ def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
     """Check the hashes of all files that the statement names.
 
-    The checks fail for links, and for files or folders that the statement does not name. Signatures and the
-    record of evaluations are added later, so no statement names them.
+    A check fails for each link, and for each file or folder that the statement does not name. Signatures and
+    the record of evaluations are added later, so no statement names them.
     """
     stated = document["files"]
     present = {
@@ -310,7 +310,7 @@ def _check_signatures(
 def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key: str) -> Iterator[Check]:
     """Check the key with which the owner's limit is signed, in the statement and in the ledger.
 
-    The key must be ``key`` or the key of a successor in the ledger. Without a ledger, only the statement is
+    The key must be ``key``, or the key of a successor in the ledger. Without a ledger, only the statement is
     checked.
     """
     stated = document["ledger"]
@@ -532,7 +532,9 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
 def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) -> Iterator[Check]:
     """Recompute schema, policy, report and figures from the release, and compare them with the files.
 
-    The options are those in the statement. learner : learner of the run, if it is not part of this library.
+    The options are those in the statement.
+
+    - learner : learner of the run, if it is not part of this library.
     """
     schema, configuration = read_schema(folder / "schema.toml"), document["configuration"]
     options = configuration["options"]
@@ -612,9 +614,10 @@ _FIGURES = (".png", ".svg")
 def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[Check]:
     """Compare a file with the recomputed file ``made``.
 
-    steady : True if the numbers of the run are reproduced exactly, so that files must be equal byte by byte.
-    Otherwise, numbers may differ in their last digits. drawn : True if the installed version of Matplotlib
-    drew the figures. Otherwise, figures are not compared.
+    - steady : True if the numbers of the run are reproduced exactly, so that files must be equal byte by
+      byte. Otherwise, numbers may differ in their last digits.
+    - drawn : True if the installed version of Matplotlib drew the figures. Otherwise, figures are not
+      compared.
     """
     name, kind = f"{path.name} made again", path.suffix
     found, expected = path.read_bytes(), made.read_bytes()

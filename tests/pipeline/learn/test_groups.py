@@ -192,7 +192,7 @@ def test_a_release_of_other_groups_is_another_question(folder: Path, tmp_path: P
     text = (copy / "schema.toml").read_text()
     (copy / "schema.toml").write_text(text.replace(', "other"]', "]"))
     assert bad(copy)
-    with pytest.raises(ValueError, match="is not the schema of the release beside it"):
+    with pytest.raises(ValueError, match="is not the schema of the release in the same folder"):
         replan(copy / "release.parquet", dr.DecisionPoints(), tmp_path / "again")
 
 
