@@ -210,9 +210,9 @@ def page(records: Sequence[OtherRecord]) -> str:
         "[leaderboard/others](leaderboard/others). Its docstring states the rules. ε is recomputed from "
         "facts that the source states, for the source's neighbouring relation. No data and no code of "
         "others were used. The tables are no rank, because units differ.",
-        "*Recomputed* says that the stated noise gives at most the stated ε (half a unit of the last digit "
-        "is allowed). It does not say that noise was drawn so, or that the sensitivity is right. *Stated "
-        "only* says that the facts that were submitted do not determine ε, or that another way of sampling was "
+        "*Recomputed* says that the stated noise gives at most the stated ε. Half a unit of the last digit is "
+        "allowed. It does not say that noise was drawn so, or that the sensitivity is right. *Stated only* "
+        "says that the facts that were submitted do not determine ε, or that another way of sampling was "
         "accounted for. *Refuted* says that the stated noise has a larger ε.",
     ]
     for kind in ORDER:

@@ -57,8 +57,11 @@ def _write(
 ) -> None:  # fmt: skip
     """Make a text from a folder, and print it or write it to ``out``.
 
-    name : key of the text in JSON output. options : ledger file, whether no ledger is used, and plug-ins.
-    make : function that returns the text of a folder. more : further arguments of this function.
+    name : key of the text in JSON output.
+
+    options : ledger file, whether no ledger is used, and plug-ins.
+
+    make : function that returns the text of a folder. more : its further arguments.
     """
     from contextlib import nullcontext
 

@@ -47,8 +47,7 @@ This module does not read any rows of users. ::
 
     controller = "..."              # also contact, purpose, legal_basis, recipients, retention, columns
 
-    region = "..."                  # for `discreet registry`, as are sector, actors, plan, tuning,
-                                    # justification, authors, sources
+    region = "..."                  # this line and all of REGISTRY_LINES: for `discreet registry`
 
 Files named in a schema are public and are in the folder of the schema. A mask is a ``.npy`` array (S, A) of
 bool, or a table (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs. Known
