@@ -200,21 +200,29 @@ def replaced(record: OtherRecord) -> str:
 
 
 ORDER = ("recomputed", "stated only", "refuted")
+_BEGIN = """
+# Records of other libraries and deployments
+
+`python -m benchmarks.other_records` writes this page from the files in
+[leaderboard/others](leaderboard/others). Its docstring states the rules. ε is recomputed from facts that the
+source states, for the source's neighbouring relation. No data and no code of others were used. The tables are
+no rank, because units differ.
+
+*Recomputed* says that the stated noise gives at most the stated ε; half a unit of the last digit is allowed.
+It does not say that noise was drawn so, or that the sensitivity is right. *Stated only* says that the facts
+that were submitted do not determine ε, or that another way of sampling was accounted for. *Refuted* says that
+the stated noise has a larger ε.
+"""
+_END = """
+*If replaced*: for the neighbours of this library. A record that is replaced is one removed and one added,
+which costs (2ε, (1 + e^ε) δ). To submit a record or an answer, open a pull request with a file like those in
+the folder.
+"""
 
 
 def page(records: Sequence[OtherRecord]) -> str:
     """Return the page: one table for each verdict, so that no rank mixes them."""
-    parts = [
-        "# Records of other libraries and deployments",
-        "`python -m benchmarks.other_records` writes this page from the files in "
-        "[leaderboard/others](leaderboard/others). Its docstring states the rules. ε is recomputed from "
-        "facts that the source states, for the source's neighbouring relation. No data and no code of "
-        "others were used. The tables are no rank, because units differ.",
-        "*Recomputed* says that the stated noise gives at most the stated ε. Half a unit of the last digit is "
-        "allowed. It does not say that noise was drawn so, or that the sensitivity is right. *Stated only* "
-        "says that the facts that were submitted do not determine ε, or that another way of sampling was "
-        "accounted for. *Refuted* says that the stated noise has a larger ε.",
-    ]
+    parts = [" ".join(lines.split("\n")) for lines in _BEGIN.strip().split("\n\n")]
     for kind in ORDER:
         rows = [
             [
@@ -230,11 +238,7 @@ def page(records: Sequence[OtherRecord]) -> str:
         rows += [_row(one) for one in records if verdict(one) == kind]
         title = f"## {kind.capitalize()} ({len(rows) - 1})"
         parts += [title, markdown(rows) if len(rows) > 1 else "None."]
-    parts.append(
-        "*If replaced*: for the neighbours of this library. A record that is replaced is one removed and one "
-        "added, which costs (2ε, (1 + e^ε) δ). To submit a record or an answer, open a pull request with a "
-        "file like those in the folder."
-    )
+    parts.append(" ".join(_END.split()))
     return "\n\n".join(parts) + "\n"
 
 

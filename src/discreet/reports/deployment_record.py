@@ -2,8 +2,8 @@
 
 The registry is opendp/deployments-registry-data on GitHub (schema of commit 3e9c812, 15 July 2026; arXiv
 2509.13509). Numbers and descriptions are those of the statement. Facts that no file contains are declared in
-the schema, under ``[declared]``. If a fact that the registry requires is not
-declared, this is an error. Other facts that are not declared are left out.
+the schema, under ``[declared]``. It is an error if a fact that the registry requires is not declared. Other
+facts that are not declared are left out.
 """
 
 from __future__ import annotations
