@@ -34,17 +34,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             privatizer=private,
             ledger=ledger,
         )
+        learn(
+            open_source(here / "rows.parquet", schema),
+            DPAPVI(),
+            here / "late",
+            privatizer=private,
+            ledger=ledger,
+        )
     replan(here / "out" / "release.parquet", DPAPVI(c1=0.3), here / "again")
     return here
 
 
-@pytest.mark.parametrize("name", ["out", "again"])
+@pytest.mark.parametrize("name", ["out", "again", "late"])
 def test_folders_that_verify(folder: Path, name: str) -> None:
     doc = json.loads((folder / name / "statement.json").read_text("utf-8"))
     with Ledger.open(folder / "ledger.sqlite") as ledger:
         record, page = registry_record(folder / name, ledger=ledger), crosswalk(folder / name, ledger=ledger)
     for text in (record, page):
         assert doc["fingerprint"] in text
+    assert ("Later releases in the ledger, which are not counted: 1." in record) == (name != "late")
     assert 'status: "Pending"' in registry_record(folder / name, status="Pending")
     assert all(one.ok for one in dr.verify(folder / name))
 

@@ -131,7 +131,7 @@ def test_numbers_are_of_all_releases_and_rounded_up(docs: dict[str, Any]) -> Non
     model = found["deployment_model"]
     assert model["release_type"] == "Many releases"
     assert (
-        "2 release(s) in the ledger up to this one; limit ε = 3 at δ = 1e-06, not signed."
+        "Releases in the ledger up to this one: 2; limit ε = 3 at δ = 1e-06, not signed."
         in (model["release_type_details"])
     )
     assert "All releases in the ledger: zCDP" in found["accounting"]["composition"]
@@ -150,19 +150,25 @@ def test_numbers_are_of_all_releases_and_rounded_up(docs: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("trust", "model"),
-    [("local", "Local"), ("shuffle", "Shuffle"), ("joint", "Central"), ("sites", "Federated")],
+    ("trust", "model", "words"),
+    [
+        ("local", "Local", "Nobody is trusted"),
+        ("shuffle", "Shuffle", "The shuffler is trusted"),
+        ("joint", "Central", "The holder of the raw data"),
+        ("sites", "Federated", "sees the sum over all sites with the noise"),
+        ("analyst", "Federated", "sees the exact sum over all sites"),
+    ],
 )
-def test_trust_models(docs: dict[str, Any], trust: str, model: str) -> None:
+def test_trust_models(docs: dict[str, Any], trust: str, model: str, words: str) -> None:
     doc = copy.deepcopy(docs["first"])
-    if trust == "sites":
-        doc["configuration"]["options"]["sites"] = {"noise": "sites"}
+    if model == "Federated":
+        doc["configuration"]["options"]["sites"] = {"noise": trust}
     else:
         doc["guarantee"]["trust"] = trust
     record = deployment_record(doc, NEEDED, "Pending")
     assert list(schema_errors(record)) == []
     assert record["deployment"]["deployment_model"]["model_name"] == model
-    assert "trusted" in record["deployment"]["deployment_model"]["actors"]
+    assert words in record["deployment"]["deployment_model"]["actors"]
 
 
 @pytest.mark.parametrize("name", NEEDED)

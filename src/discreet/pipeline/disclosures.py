@@ -36,7 +36,12 @@ def registry_record(
         If the folder does not verify, protects no person (synthetic data, seeded noise, exact sums), or a
         line that the registry requires is not declared in the schema.
     """
-    return yaml_text(deployment_record(*_verified(folder, ledger, learner), status))
+    doc, declared = _verified(folder, ledger, learner)
+    later, stated = 0, doc["ledger"]
+    if ledger is not None and stated is not None:
+        made = [one.number for one in ledger.entries(stated["dataset"]) if one.kind == "reserve"]
+        later = sum(number > stated["number"] for number in made)
+    return yaml_text(deployment_record(doc, declared, status, later))
 
 
 def crosswalk(folder: str | Path, *, ledger: LedgerLike | None = None, learner: Any = None) -> str:

@@ -34,8 +34,12 @@ _ACTORS = {
     "Local": "Nobody is trusted. Each device adds noise before it sends a message.",
     "Shuffle": "The shuffler is trusted to mix messages and not to collude with the analyst. The analyst is "
     "not trusted.",
-    "Federated": "Each site sees its own raw data and is trusted with them. Sites send masked sums. The "
-    "analyst sees the sum over all sites.",
+    "Federated": "Each site sees its own raw data and is trusted with them. The sites send masked sums. The "
+    "analyst sees {seen}.",
+}
+_SEEN = {
+    "analyst": "the exact sum over all sites, is trusted with it, and adds the noise",
+    "sites": "the sum over all sites with the noise of the sites",
 }
 _UNPROTECTED = ("users", "second group", "leaks", "unstated", "compare")
 
@@ -61,7 +65,9 @@ def check_protects(doc: Document) -> None:
         )
 
 
-def deployment_record(doc: Document, declared: Mapping[str, str], status: str = "Draft") -> dict[str, Any]:
+def deployment_record(
+    doc: Document, declared: Mapping[str, str], status: str = "Draft", later: int = 0
+) -> dict[str, Any]:
     """Return the record as plain values, in the order of the registry's schema.
 
     Parameters
@@ -69,6 +75,7 @@ def deployment_record(doc: Document, declared: Mapping[str, str], status: str = 
     doc : document of a statement that was verified.
     declared : lines that the schema declares.
     status : one of :data:`STATUSES`.
+    later : number of releases of these people in the ledger after this one.
 
     Raises
     ------
@@ -84,7 +91,9 @@ def deployment_record(doc: Document, declared: Mapping[str, str], status: str = 
         raise ValueError(
             f"{', '.join(missing)}: must be declared in the schema before `learn`; the registry requires it"
         )
-    model = "Federated" if SITES in doc["configuration"]["options"] else _MODELS[doc["guarantee"]["trust"]]
+    sites = doc["configuration"]["options"].get(SITES)
+    model = _MODELS[doc["guarantee"]["trust"]] if sites is None else "Federated"
+    actors = _ACTORS[model].format(seen="" if sites is None else _SEEN[sites["noise"]])
     complete = all(name in declared for name in _COMPLETE)
     dataset, date = doc["population"]["dataset"], doc["date"][:10]
     learner, fingerprint = doc["configuration"]["algorithm"], doc["fingerprint"]
@@ -95,10 +104,10 @@ def deployment_record(doc: Document, declared: Mapping[str, str], status: str = 
     deployment = {
         "basic": _basic(doc, declared),
         "dp_variant": _variant(doc),
-        "privacy_loss": _loss(doc),
+        "privacy_loss": _loss(doc, later),
         "deployment_model": {
             "model_name": model,
-            "actors": declared.get("actors", _ACTORS[model]),
+            "actors": declared.get("actors", actors),
             **_release_type(doc, declared),
             "data_source_type": "Static",
             "data_source_type_details": "The records were read once, from files.",
@@ -170,7 +179,7 @@ def _variant(doc: Document) -> dict[str, Any]:
     }
 
 
-def _loss(doc: Document) -> dict[str, Any]:
+def _loss(doc: Document, later: int) -> dict[str, Any]:
     total, guarantee = _total(doc), doc["guarantee"]
     numbers = {name: float(up(total[name], _DIGITS)) for name in ("epsilon", "delta", "rho") if total[name]}
     if doc["ledger"] is None:
@@ -181,6 +190,8 @@ def _loss(doc: Document) -> dict[str, Any]:
         if total is not guarantee:
             epsilon = up(guarantee["epsilon"], _DIGITS)
             details += f" This release alone: epsilon {epsilon} at delta {up(guarantee['delta'], _DIGITS)}."
+    if later:
+        details += f" Later releases in the ledger, which are not counted: {later}."
     return {
         "privacy_unit": f"User-level (a {doc['population']['unit']}): {guarantee['unit']}",
         "privacy_unit_details": guarantee["neighbours"],
@@ -195,7 +206,7 @@ def _release_type(doc: Document, declared: Mapping[str, str]) -> dict[str, Any]:
         told = "No ledger was kept."
     else:
         number, limit = ledger["together"]["reservations"], limit_words(ledger["after"])
-        told = f"{number} release(s) in the ledger up to this one; {limit}."
+        told = f"Releases in the ledger up to this one: {number}; {limit}."
     many = _total(doc) is not doc["guarantee"]
     plan = f"{declared['plan']} {told}" if "plan" in declared else told
     return {"release_type": "Many releases" if many else "One release", "release_type_details": plan}
