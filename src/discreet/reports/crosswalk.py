@@ -107,6 +107,8 @@ def _values(doc: Document, declared: Mapping[str, str]) -> dict[str, object]:
             f"{limit_words(ledger['after'])}."
         )
     paid = doc["data"]["reward"]["source"] == "column"
+    read = (name for part, name in doc["data"]["columns"].items() if part != "reward" or paid)
+    groups = (doc["population"]["groups"]["column"],) if "groups" in doc["population"] else ()
     facts = ("dataset", "unit", "users", "horizon", "states", "actions")
     return {
         **{name: doc["population"][name] for name in facts},
@@ -124,9 +126,8 @@ def _values(doc: Document, declared: Mapping[str, str]) -> dict[str, object]:
         "attackers": said["attackers"],
         "uncovered": len(doc["not_covered"]),
         "files": len(doc["files"]),
-        "columns": ", ".join(
-            name for part, name in doc["data"]["columns"].items() if part != "reward" or paid
-        ),
+        "columns": ", ".join((*read, *groups)),
+        "release": ", ".join(name for name in ("release.parquet", "release.csv") if name in doc["files"]),
         "mechanisms": len(doc["mechanisms"]) + ("second_group" in doc),
         "factor": times(total["epsilon"], said),
         "plus": f", plus {up(total['delta'], 3)}" if total["delta"] else "",
