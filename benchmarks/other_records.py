@@ -5,9 +5,10 @@
 differs.
 
 A record is a TOML file with ``system = "other"``, a source, and a ``statement``: relation, unit, epsilon as
-it is printed, delta, and optionally ``events``, which are facts about the noise with sensitivity 1:
+it is printed, delta, and optionally ``events``, which are facts about the noise:
 
-- ``gaussian`` (``scale`` or ``mu``) and ``laplace`` (``scale``);
+- ``gaussian`` (``scale`` or ``mu``) and ``laplace`` (``scale``); with ``scale`` also ``shift``, the largest
+  change in l2 or l1 norm (default 1), and ``count``, the number of such sums (default 1);
 - ``classical gaussian`` (``epsilon``): scale sqrt(2 ln(1.25 / delta)) / epsilon;
 - ``zcdp`` (``rho``): a bound on the loss, not the noise itself;
 - ``sampled gaussian`` (``scale``, ``rate``, ``steps``): each step takes each example with probability
@@ -51,6 +52,7 @@ KINDS: Mapping[str, tuple[frozenset[str], ...]] = {
     "zcdp": (frozenset({"rho"}),),
     "sampled gaussian": (frozenset({"scale", "rate", "steps"}),),
 }
+_SUMS = {"shift", "count"}
 _KEYS = {"format", "system", "title", "source", "address", "note", "statement"}
 _STATED = {"library", "version", "commit", "relation", "unit", "epsilon", "delta", "sampling", "events"}
 
@@ -109,7 +111,8 @@ def _checked(content: Mapping[str, Any]) -> OtherRecord:
     events = tuple(stated.get("events", ()))
     for event in events:
         given = set(event) - {"kind"}
-        if given not in map(set, KINDS[checks.choice("kind", event["kind"], KINDS)]):
+        sums = _SUMS if event["kind"] in ("gaussian", "laplace") and "scale" in event else set()
+        if given - sums not in map(set, KINDS[checks.choice("kind", event["kind"], KINDS)]):
             raise ValueError(f"events: {event['kind']!r} must not have {sorted(given)}")
         for name in given:
             checks.positive(name, event[name])
@@ -147,7 +150,9 @@ def bounds(record: OtherRecord) -> tuple[float, float] | None:
     if not kinds:
         return None
     if kinds == {"laplace"} and not record.delta:
-        epsilon = math.fsum(1 / event["scale"] for event in record.events)
+        epsilon = math.fsum(
+            event.get("count", 1) * event.get("shift", 1) / event["scale"] for event in record.events
+        )
         return epsilon, epsilon
     if kinds == {"gaussian"}:
         mu = math.sqrt(math.fsum(_mu(event, record.delta) ** 2 for event in record.events))
@@ -165,7 +170,9 @@ def bounds(record: OtherRecord) -> tuple[float, float] | None:
 def _mu(event: Mapping[str, Any], delta: float) -> float:
     if event["kind"] == "classical gaussian":
         return float(event["epsilon"]) / math.sqrt(2 * math.log(1.25 / delta))
-    return float(event["mu"]) if "mu" in event else 1 / float(event["scale"])
+    if "mu" in event:
+        return float(event["mu"])
+    return math.sqrt(event.get("count", 1)) * float(event.get("shift", 1)) / float(event["scale"])
 
 
 @cache
@@ -193,7 +200,7 @@ def replaced(record: OtherRecord) -> str:
     """Return the guarantee if a record is replaced: two changes where one is added or removed."""
     found = bounds(record)
     if record.relation == "replace":
-        return "as stated"
+        return "same relation"
     if record.relation != "add-remove" or found is None or verdict(record) != "recomputed":
         return "not known"
     return f"({2 * found[1]:.3g}, {(1 + math.exp(found[1])) * record.delta:.2g})"

@@ -29,8 +29,12 @@ def test_closed_forms_are_those_of_the_library() -> None:
     two = ({"kind": "gaussian", "scale": 10.0}, {"kind": "gaussian", "mu": 0.2})
     assert bounds(noisy("1", *two)) == pytest.approx((gdp_epsilon(0.05**0.5, 1e-6),) * 2, rel=1e-9)
     assert bounds(noisy("1", {"kind": "zcdp", "rho": 0.03})) == pytest.approx((0.0, zcdp_epsilon(0.03, 1e-6)))
+    four = {"kind": "gaussian", "scale": 40.0, "shift": 2.0, "count": 4}
+    assert bounds(noisy("1", four)) == pytest.approx((gdp_epsilon(0.1, 1e-6),) * 2, rel=1e-9)
     laplace = [{"kind": "laplace", "scale": 4.0}] * 2
     assert bounds(noisy("1", *laplace, delta=0.0)) == (0.5, 0.5)
+    many = {"kind": "laplace", "scale": 60.0, "shift": 3.0, "count": 5}
+    assert bounds(noisy("1", many, delta=0.0)) == (0.25, 0.25)
     with pytest.raises(ValueError, match="cannot be recomputed together"):
         bounds(noisy("1", *laplace, *two))
 
@@ -57,7 +61,7 @@ def test_verdicts(epsilon: str, kind: str, said: str) -> None:
 def test_add_or_remove_is_converted() -> None:
     one = noisy("0.5", {"kind": "laplace", "scale": 2.0}, delta=0.0)
     assert replaced(one) == "(1, 0)"
-    assert replaced(replace(one, relation="replace")) == "as stated"
+    assert replaced(replace(one, relation="replace")) == "same relation"
     assert replaced(replace(one, relation="not stated")) == replaced(PLAIN) == "not known"
     assert page([one]).count("None.") == 2
 
@@ -88,6 +92,8 @@ events = [{ kind = "laplace", scale = 1.0 }]
         ('"laplace"', '"cauchy"', "kind = 'cauchy'"),
         ("scale = 1.0", "scale = 0.0", "scale = 0.0"),
         ("scale = 1.0", "mu = 1.0", "'laplace' must not have"),
+        ("scale = 1.0", "scale = 1.0, count = 0", "count = 0"),
+        ('"laplace", scale', '"zcdp", count = 2, rho', "'zcdp' must not have"),
         ("delta = 0.0", 'delta = 0.0\nsampling = "poisson"', "sampling: must be given exactly"),
         ("delta = 0.0", "delta = 1.0", "delta = 1.0"),
         ('"1"', '"one"', "could not convert"),
