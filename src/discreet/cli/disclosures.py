@@ -70,6 +70,8 @@ def _write(
 
     if out is not None and out.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"out = {str(out)!r}: must be outside the folder, whose files its statement names")
+    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+        raise ValueError(f"out = {str(out)!r}: must be a file in an existing folder")
     ledger, no_ledger, plugin = options
     with ledger_of(folder, ledger, no_ledger) or nullcontext() as book:
         text = make(folder, ledger=book, learner=plugged(folder, plugin), **more)
