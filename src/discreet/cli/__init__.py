@@ -21,6 +21,7 @@ from discreet.cli import prepare  # noqa: F401
 from discreet.cli import learn as stored  # noqa: F401
 from discreet.cli import evaluate  # noqa: F401
 from discreet.cli import keys as owner  # noqa: F401
+from discreet.cli import disclosures  # noqa: F401
 from discreet.cli import service  # noqa: F401
 from discreet.cli import audit as evidence  # noqa: F401
 # isort: on

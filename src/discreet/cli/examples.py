@@ -74,6 +74,11 @@ EXAMPLES = {
         "discreet synthesize policy --users 1000 --members 10 --seed 1 --out synthetic.csv",
     ),
     "keys": ("discreet keys new officer.key", "discreet keys show officer.key"),
+    "registry": (
+        "discreet registry policy --out ward_2026.yaml",
+        "discreet registry policy --status Pending --out ward_2026.yaml",
+    ),
+    "crosswalk": ("discreet crosswalk policy", "discreet crosswalk policy --out crosswalk.md"),
     "sign": (
         "discreet sign policy --key officer.key",
         "discreet sign policy --key officer.key --name Officer",

@@ -46,6 +46,8 @@ origin ``"private release"`` means that the fact was computed from this data by 
 
     controller = "..."              # also contact, purpose, legal_basis, recipients, retention, columns
 
+    region = "..."                  # this line and all of REGISTRY_LINES: for `discreet registry`
+
 Files named in a schema are public and are in the folder of the schema. A mask is a ``.npy`` array (S, A) of
 bool, or a table (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs. Known
 rewards are a ``.npy`` array of shape ``(S, A)`` or ``(H, S, A)``, in the data file's units, or a table with
@@ -85,6 +87,10 @@ FACTS = (
 ALL_FACTS = (*FACTS, "groups")  # also the facts about the optional column of groups
 DECLARED = ("controller", "contact", "purpose", "legal_basis", "recipients", "retention", "columns")
 """Keys that can be declared for the page of a data protection officer. Each has one line of text."""
+REGISTRY_LINES = ("region", "sector", "actors", "plan", "tuning", "justification", "authors", "sources")
+"""Keys that can be declared for the record of a deployment registry. Each has one line of text."""
+SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
+"""Values of the declared sector: those of the registry's schema."""
 _LARGEST = 2**31 - 1
 _LONGEST = 500  # largest number of characters in a declared line
 MOST_GROUPS = 12
@@ -183,8 +189,8 @@ class Schema:
     features, feature_bound : (S, A, d) float64, optional; float
         None for one-hot features. The l2 norm of each feature vector is at most the bound.
     provenance : mapping of each fact to its origin
-    declared : mapping of :data:`DECLARED` to one line of text each
-        Texts for the page of a data protection officer, which are printed unchanged.
+    declared : mapping of :data:`DECLARED` and :data:`REGISTRY_LINES` to one line of text each
+        Texts for the page of a data protection officer and for a registry, which are printed unchanged.
     groups : Groups, optional
         Public groups of users, for decision points. The outcome and the gain are reported for each group.
 
@@ -266,9 +272,11 @@ class Schema:
             checks.choice("provenance key", fact, FACTS if self.groups is None else ALL_FACTS)
             checks.choice(f"provenance.{fact}", source, PROVENANCES)
         for name, said in self.declared.items():
-            checks.choice("declared key", name, DECLARED)
+            checks.choice("declared key", name, (*DECLARED, *REGISTRY_LINES))
             if len(text_of(f"declared.{name}", said)) > _LONGEST:
                 raise ValueError(f"declared.{name} has {len(said)} characters: must have at most {_LONGEST}")
+        if "sector" in self.declared:
+            checks.choice("declared.sector", self.declared["sector"], SECTORS)
 
     def _check_censored(self, state: int) -> None:
         if state not in self.terminal:

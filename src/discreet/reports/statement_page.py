@@ -32,8 +32,8 @@ from discreet.utils.document import (
 )
 
 __all__ = [
-    "FREE", "JSON_NAME", "MARKDOWN_NAME", "hundredths", "limit_words", "markdown", "markdown_lines",
-    "never_certain", "said_in", "times", "told_in",
+    "FREE", "JSON_NAME", "MARKDOWN_NAME", "attacker_blocks", "hundredths", "limit_words", "markdown",
+    "markdown_lines", "never_certain", "said_in", "times", "told_in",
 ]  # fmt: skip
 
 JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
@@ -106,7 +106,7 @@ def _blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
         yield Bullets(tuple((Strong(warning),) for warning in doc["warnings"]))
     yield from _guarantee(doc)
     if doc["guarantee"]["epsilon"] is not None:
-        yield from _attacker(doc)
+        yield from attacker_blocks(doc)
         yield from _groups(doc["groups"], doc["population"]["episodes_per_user"], said_in(doc))
     for name, title in (("covered", "Covered"), ("not_covered", "Not covered")):
         if doc[name]:
@@ -166,7 +166,8 @@ def _together(together: Mapping[str, Any], said: Mapping[str, str]) -> Block:
     return _titled(f"All {together['reservations']} releases together", words)
 
 
-def _attacker(doc: Mapping[str, Any]) -> Iterator[Block]:
+def attacker_blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
+    """Yield the blocks with the bounds on an attacker: tests, advantage, posteriors, certain outcomes."""
     attacker, alone, said = doc["attacker"], doc["alone"], said_in(doc)
     rates = [_percent(test["false_positives"]) for test in attacker["tests"]]
     tests = [(said["page.true alarms"], attacker), *([(said["page.by this alone"], alone)] if alone else [])]
