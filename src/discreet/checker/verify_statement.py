@@ -17,7 +17,6 @@ import functools
 import hashlib
 import json
 import math
-import os
 import re
 import sqlite3
 import stat
@@ -45,9 +44,8 @@ def equal(name, stated, found):
 
 def near(name, stated, found, tolerance=1e-9):
     """Record whether two numbers (or None) agree to a relative tolerance."""
-    both = stated is not None and found is not None
-    same = math.isclose(stated, found, rel_tol=tolerance, abs_tol=1e-300) if both else stated is found
-    report(name, stated, found, same)
+    report(name, stated, found, stated is found or (
+        None not in (stated, found) and math.isclose(stated, found, rel_tol=tolerance, abs_tol=1e-300)))
 
 def same_tree(name, stated, found):
     """Compare two JSON values number by number."""
@@ -68,12 +66,10 @@ def same_tree(name, stated, found):
 class Number(float):
     """Float of a JSON file that keeps its text."""
 
-    def __new__(cls, text):
-        value = super().__new__(cls, text)
-        if not math.isfinite(value):
+    def __init__(self, text):
+        self.text = text
+        if not math.isfinite(self):
             raise ValueError(f"{text} is too large for a number")
-        value.text = text
-        return value
 
 def strict_json(data):
     """Parse JSON. Refuses repeated names, NaN, infinity, -0 as an integer, and text that is not UTF-8."""
@@ -103,13 +99,12 @@ def check_files(folder, doc):
     """Compare the hashes of all named files. Links, unnamed files and unnamed folders differ."""
     present, own = {}, {"statement.json", *PAGES}
     later = {"signatures.json", "judged.jsonl", "postprocessing.jsonl"}  # written after the statement, not signed
-    for place, folders, names in os.walk(folder):
-        for path in (Path(place, name) for name in [*folders, *names]):
-            mode, where = path.lstat().st_mode, path.relative_to(folder).as_posix()
-            if not stat.S_ISDIR(mode):
-                present[where] = path if stat.S_ISREG(mode) else None
-            elif not any(file.startswith(f"{where}/") for file in doc["files"]):
-                report(f"folder {where}", "not named", "is in the folder", False)
+    for path in folder.rglob("*"):
+        mode, where = path.lstat().st_mode, path.relative_to(folder).as_posix()
+        if not stat.S_ISDIR(mode):
+            present[where] = path if stat.S_ISREG(mode) else None
+        elif not any(file.startswith(f"{where}/") for file in doc["files"]):
+            report(f"folder {where}", "not named", "is in the folder", False)
     for name, digest in doc["files"].items():
         path = present.get(name)
         equal(f"SHA-256 of {name}", digest, sha256(path.read_bytes()) if path else "no such file, or a link")
@@ -117,8 +112,7 @@ def check_files(folder, doc):
         equal(f"file {name}", "a file", "a file" if present.get(name) else "missing, or a link")
     for name in sorted(set(present) - set(doc["files"]) - own - later):
         report(f"file {name}", "not named", "is in the folder", False)
-    kept = {key: value for key, value in doc.items() if key not in FREE}
-    equal("fingerprint", doc["fingerprint"], sha256(canonical(kept)))
+    equal("fingerprint", doc["fingerprint"], sha256(canonical({k: v for k, v in doc.items() if k not in FREE})))
     conf = {key: doc["configuration"][key] for key in ("algorithm", "options")}
     equal("hash of the configuration", doc["configuration"]["hash"], sha256(canonical(conf)))
 
@@ -178,12 +172,7 @@ def zcdp_delta(rho, epsilon):
 
     ln delta(t) = t ((1 + t) rho - epsilon) + t ln t - (1 + t) ln(1 + t) is convex in t > 0.
     """
-    def rising(t):
-        return (1.0 + 2.0 * t) * rho - epsilon - math.log1p(1.0 / t) >= 0.0
-    high = 1.0
-    while not rising(high):
-        high *= 2.0
-    t = bisect(rising, 0.0, high)
+    t = bisect(lambda t: (1.0 + 2.0 * t) * rho - epsilon - math.log1p(1.0 / t) >= 0.0, 0.0, (epsilon + 1.0) / rho)
     return min(1.0, math.exp(t * ((1 + t) * rho - epsilon) + t * math.log(t) - (1 + t) * math.log1p(t)))
 
 
@@ -205,15 +194,19 @@ def fft(x, sign):
     return [a + b for a, b in zip(even, odd, strict=True)] + [a - b for a, b in zip(even, odd, strict=True)]
 
 def losses(noise, scale, shift):
-    """Return (loss, probability) of one coordinate that a neighbour moves by ``shift`` grid units."""
+    """Return (loss, probability) of one coordinate that a neighbour moves by ``shift`` grid units.
+
+    "pure" is the worst law of a pure epsilon = shift/scale: loss epsilon or -epsilon, with odds e^epsilon.
+    """
     if noise == "discrete_gaussian":
         reach = math.ceil(12.0 * scale) + shift
         mass = [math.exp(-0.5 * (x / scale) ** 2) for x in range(-reach, reach + 1)]
         total = math.fsum(mass)
         return [(shift * (shift - 2 * (i - reach)) / (2.0 * scale * scale), p / total) for i, p in enumerate(mass)]
     t, lead = math.exp(-1.0 / scale), math.tanh(0.5 / scale)
+    t = math.exp(-shift / scale) if noise == "pure" else t
     ends = [(shift / scale, 1.0 / (1.0 + t)), (-shift / scale, math.exp(-shift / scale) / (1.0 + t))]
-    return ends + [((shift - 2 * x) / scale, lead * math.exp(-x / scale)) for x in range(1, shift)]
+    return ends if noise == "pure" else ends + [((shift - 2 * x) / scale, lead * math.exp(-x / scale)) for x in range(1, shift)]
 
 def way_of(way):
     """Return a listed way {(noise, scale, shift): count}; equal coordinates are added."""
@@ -234,7 +227,7 @@ class Grid:
 
     def __init__(self, n, width, unit, theta, centre, laws):
         self.h = unit / max(1, math.floor(unit * n / width)) if unit * n > width else width / n
-        self.n, self.theta, self.low = n, theta, round(centre / self.h) - n // 4
+        self.n, self.theta, self.low, self.centre = n, theta, round(centre / self.h) - n // 4, centre
         self.transforms = {key: self._transform(law) for key, law in laws.items()}
 
     def _transform(self, law):
@@ -250,21 +243,25 @@ class Grid:
         total = math.fsum(z.real for z in cells)
         return fft([z / total for z in cells], -1), math.log(total)
 
-    def points(self, terms):
-        """Return (loss, probability) of a way, from a quarter of the window below the centre up."""
-        whole, log_mass, n = None, 0.0, self.n
+    def curve(self, terms):
+        """Return delta(epsilon) of a way: P(L > epsilon) - e^epsilon E[e^-L; L > epsilon], by sums from above."""
+        whole, log_mass, n, h, low, size = [1.0] * self.n, 0.0, self.n, self.h, self.low, 3 * self.n // 4
         for key, count in terms.items():
             transform, log_total = self.transforms[key]
-            power = [z**count for z in transform]
-            whole = power if whole is None else [a * b for a, b in zip(whole, power, strict=True)]
-            log_mass += count * log_total
-        mass, h, theta = fft(whole, 1), self.h, self.theta
-        return [(i * h, max(0.0, mass[i % n].real / n) * math.exp(log_mass - theta * i * h))
-                for i in range(self.low, self.low + 3 * n // 4)]
+            whole, log_mass = [a * z**count for a, z in zip(whole, transform)], log_mass + count * log_total
+        mass, over, under = fft(whole, 1), [0.0], [0.0]
+        for i in range(low + size - 1, low - 1, -1):
+            p = max(0.0, mass[i % n].real / n) * math.exp(log_mass - self.theta * i * h)
+            over.append(over[-1] + p)
+            under.append(under[-1] + p * math.exp(min(700.0, self.centre - i * h)))
+        def delta(epsilon):
+            k = min(size, max(0, low + size - 1 - math.floor(epsilon / h)))
+            return over[k] - math.exp(min(700.0, epsilon - self.centre)) * under[k]
+        return delta
 
-def delta_at(points, epsilon):
-    """Return delta at epsilon of a discrete law of losses, given as (loss, probability)."""
-    return math.fsum(p * -math.expm1(epsilon - loss) for loss, p in points if loss > epsilon)
+    def epsilon(self, curve, delta):
+        """Return the smallest epsilon of a curve at this delta; the window begins a quarter below the centre."""
+        return bisect(lambda e: curve(e) <= delta, self.low * self.h, (self.low + 3 * self.n // 4) * self.h, 60)
 
 def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
     """Return (upper bound, Richardson limit) of the largest epsilon of the listed ways, and a bound on delta.
@@ -275,29 +272,25 @@ def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
     laws = {key: losses(*key) for key in sorted({key for way in ways for key in way})}
     means = {key: math.fsum(p * loss for loss, p in law) for key, law in laws.items()}
     squares = {key: math.fsum(p * (loss - means[key]) ** 2 for loss, p in law) for key, law in laws.items()}
-    most = max(abs(loss) for law in laws.values() for loss, p in law if p > 1e-16)
-    variance = max(math.fsum(count * squares[key] for key, count in way.items()) for way in ways)
-    mean = max(math.fsum(count * means[key] for key, count in way.items()) for way in ways)
-    width = 24.0 * math.sqrt(variance) + 2.0 * most
-    units = [1.0 / scale if "laplace" in noise else 0.5 * shift / scale**2 for noise, scale, shift in laws]
+    variance, mean = (max(math.fsum(n * part[key] for key, n in way.items()) for way in ways) for part in (squares, means))
+    width = 24.0 * math.sqrt(variance) + 2.0 * max(abs(loss) for law in laws.values() for loss, p in law if p > 1e-16)
+    units = [(0.5 * shift / scale if noise == "discrete_gaussian" else shift if noise == "pure" else 1.0) / scale
+             for noise, scale, shift in laws]
     unit = min(units)  # of the finest lattice if all others are multiples, else of the widest
-    unit = unit if unit * sizes[0] > 8.0 * width and all(abs(u / unit - round(u / unit)) < 1e-9 for u in units) else max(units)
+    fits = unit * sizes[0] > 8.0 * width and all(abs(u / unit - round(u / unit)) < 1e-9 for u in units)
     theta = min(max(0.0, (stated - mean) / variance), 500.0 / width)
-
-    def epsilons(grids, way):
-        every = [grid.points(way) for grid in grids]
-        coarse, fine = (bisect(lambda e, p=p: delta_at(p, e) <= delta, p[0][0], p[-1][0], 40) for p in every)
+    small, large = ([Grid(n, width, unit if fits else max(units), theta, stated, laws) for n in pair]
+                    for pair in ((2**12, 2**13), sizes))
+    def limit_of(grids, way):
+        curves = [grid.curve(way) for grid in grids]
+        coarse, fine = (grid.epsilon(curve, delta) for grid, curve in zip(grids, curves))
         ratio = (grids[0].h / grids[1].h) ** 2
-        return every[-1], (ratio * fine - coarse) / (ratio - 1.0), fine
-
-    small = [Grid(n, width, unit, theta, stated, laws) for n in (2**12, 2**13)]
-    rough = [epsilons(small, way) for way in ways]
-    limits = sorted((limit, i) for i, (_, limit, _) in enumerate(rough))
-    large, best = [Grid(n, width, unit, theta, stated, laws) for n in sizes], (-math.inf, -math.inf)
-    for limit, i in reversed(limits):
+        return (ratio * fine - coarse) / (ratio - 1.0), fine, curves[1]
+    rough, best = [limit_of(small, way) for way in ways], (-math.inf, -math.inf)
+    for limit, i in sorted(((one[0], i) for i, one in enumerate(rough)), reverse=True):
         if limit > best[0] - 1e-6 * abs(best[0]):
-            best = max(best, epsilons(large, ways[i])[1:])
-    return best[1], best[0], lambda e: max(delta_at(points, e) for points, *_ in rough)
+            best = max(best, limit_of(large, ways[i])[:2])
+    return best[1], best[0], lambda e: max(one[2](e) for one in rough)
 
 
 # 4. Sensitivity from the query
