@@ -49,12 +49,10 @@ def near(name, stated, found, tolerance=1e-9):
 
 def same_tree(name, stated, found):
     """Compare two JSON values number by number."""
-    if isinstance(stated, dict) and isinstance(found, dict) and set(stated) == set(found):
-        for key in stated:
+    if isinstance(stated, (dict, list)) and type(stated) is type(found) and len(stated) == len(found) and (
+            isinstance(stated, list) or set(stated) == set(found)):
+        for key in stated if isinstance(stated, dict) else range(len(stated)):
             same_tree(f"{name}.{key}", stated[key], found[key])
-    elif isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
-        for i, pair in enumerate(zip(stated, found, strict=True)):
-            same_tree(f"{name}[{i}]", *pair)
     elif isinstance(stated, float) and isinstance(found, (int, float)):
         near(name, stated, found)
     else:
@@ -78,10 +76,11 @@ def strict_json(data):
         if len(table) < len(pairs):
             raise ValueError("a name occurs twice in one object")
         return table
-    def refused(text):
-        raise ValueError(f"{text} is not a number of JSON")
-    return json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=refused, parse_float=Number,
-                      parse_int=lambda text: refused(text) if text == "-0" else int(text))
+    def integer(text):
+        if text in ("-0", "NaN", "Infinity", "-Infinity"):
+            raise ValueError(f"{text} is not a number of JSON")
+        return int(text)
+    return json.loads(data.decode(), object_pairs_hook=unique, parse_constant=integer, parse_float=Number, parse_int=integer)
 
 def canonical(value):
     """Return JSON text with sorted keys, no spaces, ASCII escapes, and each number as its text in the file."""
@@ -133,10 +132,8 @@ def gaussian_delta(mu, epsilon):
     integral over t > 0 of exp(-a t - t^2/2), this is phi(a) times that integral with the factor 1 - exp(-mu t).
     """
     a = epsilon / mu - mu / 2.0
-    if a > 40.0:
-        return 0.0
     end = max(0.0, -a) + 40.0 / max(1.0, a)
-    return end / math.sqrt(2.0 * math.pi) * math.fsum(
+    return 0.0 if a > 40.0 else end / math.sqrt(2.0 * math.pi) * math.fsum(
         w * math.exp(-0.5 * (a + x * end) ** 2) * -math.expm1(-mu * x * end) for x, w in NODES)
 
 def bisect(good, low, high, steps=200):
@@ -150,10 +147,8 @@ def bisect(good, low, high, steps=200):
 
 def gaussian_epsilon(mu, delta):
     """Return the smallest epsilon >= 0 at which mu-Gaussian privacy has this delta."""
-    if gaussian_delta(mu, 0.0) <= delta:
-        return 0.0
     high = mu * mu / 2.0 + mu * math.sqrt(2.0 * math.log(1.0 / delta))  # Chernoff bound of P(L > epsilon)
-    return bisect(lambda e: gaussian_delta(mu, e) <= delta, 0.0, high)
+    return 0.0 if gaussian_delta(mu, 0.0) <= delta else bisect(lambda e: gaussian_delta(mu, e) <= delta, 0.0, high)
 
 def zcdp_epsilon(rho, delta):
     """Return the smallest epsilon of rho-zCDP at delta > 0: the best Renyi order is 1 + t.
@@ -374,10 +369,9 @@ def linear_sensitivity(query, p, scales):
 
 def check_sensitivities(query, record):
     """Compare sensitivities, joint sensitivity and exchanges of one record with the query."""
+    if query is None or record["kind"] != "noise":
+        return report("sensitivities", record.get("joint"), "the query or this kind of record is not described", None)
     p, scales = (1 if "laplace" in record["noise"] else 2), record["scales"]
-    if query is None:
-        report("sensitivities", record["joint"], "the query is not described", None)
-        return
     def found(scales):
         if query["kind"] == "linear sums":
             return linear_sensitivity(query, p, scales)
@@ -399,27 +393,21 @@ def check_complete(query, record):
     noise and an equal or larger shift.
     """
     if query["kind"] != "counts" or query["episodes"] != 1 or query["pooled"]:
-        report("exchanges are complete", len(record["exchanges"]), f"unknown for {query['kind']}", None)
-        return
+        return report("exchanges are complete", len(record["exchanges"]), f"unknown for {query['kind']}", None)
     def sorted_shifts(pairs):
         shifts = {}
-        for key, values in pairs:
-            shifts.setdefault(key, []).extend(values)
-        return {key: sorted(values, reverse=True) for key, values in shifts.items() if values}
-    listed = [sorted_shifts(((noise, round(scale, 6)), [float(shift)] * count) for noise, scale, shift, count in way)
-              for way in record["exchanges"]]
-    wrong = []
+        for noise, scale, values in pairs:
+            shifts.setdefault((noise, round(scale, 6)), []).extend(values)
+        return {key: sorted(values, reverse=True) for key, values in shifts.items()}
+    listed = [sorted_shifts((noise, scale, [shift] * n) for noise, scale, shift, n in way) for way in record["exchanges"]]
+    wrong, units = [], {name: 1.0 / query["families"][name]["grid"] for name in record["scales"]}
     for d, o, e in ways_of(query["steps"]):
-        pairs = []
-        for family, scale in record["scales"].items():
-            unit = 1.0 / query["families"][family]["grid"]
-            moved = {VISITS: [unit] * 2 * d, TRANSITIONS: [unit] * 2 * (d + o)}.get(family)
-            apart = unit / 2.0 if family == CENTRED else unit
-            moved = [unit] * (o + e) + [apart] * 2 * d if moved is None else moved
-            pairs.append(((record["noise"], round(scale * unit, 6)), moved))
-        needed = sorted_shifts(pairs)
+        moved = {VISITS: [1.0] * 2 * d, TRANSITIONS: [1.0] * 2 * (d + o), RAW: [1.0] * (2 * d + o + e),
+                 CENTRED: [1.0] * (o + e) + [0.5] * 2 * d}
+        needed = sorted_shifts((record["noise"], scale * units[name], [units[name] * x for x in moved[name]])
+                               for name, scale in record["scales"].items())
         if not any(all(len(way.get(key, ())) >= len(values) and all(a <= b for a, b in zip(values, way[key]))
-                       for key, values in needed.items()) for way in listed):
+                       for key, values in needed.items() if values) for way in listed):
             wrong.append((d, o, e))
     report("exchanges are complete", f"{len(listed)} ways", f"not covered: {wrong[:3]}", not wrong)
 
@@ -530,13 +518,11 @@ def check_second_group(doc):
     """Check that the loss of the second group is at most that of the release."""
     if not (other := doc.get("second_group")):
         return
-    (family,), loss = other["mechanism"]["families"], other["mechanism"]["loss"]
-    near("second group: sensitivity", family["sensitivity"], 2.0)
+    (family,), loss, most = other["mechanism"]["families"], other["mechanism"]["loss"], doc["mechanisms"][0]["loss"]
     known = len(doc["mechanisms"]) == 1 and family["family"] == "clipped_answers"
-    near("second group: loss", loss, 2.0 / family["scale"] if known else None)
-    if known and abs(loss * family["scale"] - 2.0) < 1e-8:
-        most = doc["mechanisms"][0]["loss"]
-        report("second group: loss", loss, f"at most {most}", loss <= most * (1 + 1e-9))
+    near("second group: sensitivity", family["sensitivity"], 2.0)
+    near("second group: loss of its noise", loss, 2.0 / family["scale"] if known else None)
+    report("second group: loss", loss, f"at most {most}", loss <= most * (1 + 1e-9))
     near("users of both groups", doc["population"]["users"], other["users"] + other["users_of_release"])
 
 def check_guarantee(doc):
@@ -578,6 +564,8 @@ def check_numerical(name, records, delta, stated):
     ways = [{}]
     for record in records:
         listed = [way_of(way) for way in record["exchanges"]]
+        if "laplace" in record["noise"] and not listed:  # no law is worse than that of a pure epsilon
+            listed = [{("pure", 1.0, record["joint"]): record["levels"]}]
         ways = [{key: a.get(key, 0) + b.get(key, 0) for key in {**a, **b}} for a in ways for b in listed][:101]
     if not 0 < len(ways) <= 100 or delta < 1e-13 or max(key[1] for way in ways for key in way) > LARGEST_SCALE:
         report(f"{name}, numerical", stated, "no list of exchanges, many, wide noise, or tiny delta", None)
