@@ -15,6 +15,7 @@ that noise was drawn as stated: signatures, and the check of the noise below, ar
 import argparse
 import functools
 import hashlib
+import html
 import json
 import math
 import re
@@ -94,9 +95,9 @@ def sha256(data):
     """Return the SHA-256 hash of bytes or of a text in UTF-8, as hexadecimal digits."""
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
-def check_files(folder, doc):
+def check_files(run):
     """Compare the hashes of all named files. Links, unnamed files and unnamed folders differ."""
-    present, own = {}, {"statement.json", *PAGES}
+    doc, folder, present, own = run.doc, run.folder, {}, {"statement.json", *PAGES}
     later = {"signatures.json", "judged.jsonl", "postprocessing.jsonl"}  # written after the statement, not signed
     for path in folder.rglob("*"):
         mode, where = path.lstat().st_mode, path.relative_to(folder).as_posix()
@@ -458,6 +459,11 @@ def zcdp_power(rho, f=None):
         best = bisect(broken, low, best, 60) if broken(best * (1.0 - 1e-15)) else best
     return best
 
+def unknown(record):
+    """Return why a record is not checked: it needs laws that this file does not compute."""
+    return {"reports": "randomized reports", "flips": "binomial flips of a shuffler (item 9)", "declared": "a declared loss",
+            "amplified": "amplification by shuffling (item 9)"}.get(record["kind"], "a kind or a noise that is not known here")
+
 class Bounds:
     """Bounds on attackers: pairs (epsilon, delta), mu of Gaussian privacy, rho of zCDP; the smallest holds."""
 
@@ -525,39 +531,35 @@ def check_second_group(doc):
     report("second group: loss", loss, f"at most {most}", loss <= most * (1 + 1e-9))
     near("users of both groups", doc["population"]["users"], other["users"] + other["users_of_release"])
 
-def check_guarantee(doc):
-    """Recompute epsilon, rho, mu and ``exceeds`` from the records. Returns bounds on attackers of this release."""
-    g, records = doc["guarantee"], [one["record"] for one in doc["mechanisms"]]
+def check_guarantee(run):
+    """Recompute epsilon, rho, mu and ``exceeds`` from the records. Sets bounds on attackers of this release."""
+    g, records = run.doc["guarantee"], [one["record"] for one in run.doc["mechanisms"]]
     equal("records, stated twice", g["mechanisms"], records)
     if g["epsilon"] is None:
-        equal("records of an exact release", records, [])
-        return Bounds()
-    (pure, rho, mu), epsilon, delta = composed(records), g["epsilon"], g["delta"]
+        run.alone = Bounds()
+        return equal("records of an exact release", records, [])
+    (pure, rho, mu), epsilon, delta, low, high = composed(records), g["epsilon"], g["delta"], 0.0, 0.0
     if not records or rho is None:
-        raise NotCheckable("a record of a kind that is not known here")
-    check_second_group(doc)
-    for one in doc["mechanisms"]:
+        raise NotCheckable("; ".join({unknown(one) for one in records}) or "no record")
+    check_second_group(run.doc)
+    for one in run.doc["mechanisms"]:
         levels = one["record"]["levels"] if "laplace" in one["record"]["noise"] else one["record"]["levels"] ** 0.5
         near("loss of a mechanism", one["loss"], levels * one["record"]["joint"])
     rho = None if any("laplace" in one["noise"] for one in records) else rho
     near("mu", g["mu"], mu)
     near("rho", g["rho"], rho)
-    low = high = 0.0
     if delta and any(one["exchanges"] for one in records):
         low, high = check_numerical("epsilon", records, delta, epsilon)
-    elif mu is not None:
-        near("epsilon, Gaussian", epsilon, gaussian_epsilon(mu, delta))
-        low = high = exceedance(lambda t: gaussian_delta(mu, t), epsilon)
     elif rho is not None:
-        near("epsilon, zCDP", epsilon, zcdp_epsilon(rho, delta))
-        low, high = (exceedance(curve, epsilon) for curve in (
-            lambda t: gaussian_delta(math.sqrt(2.0 * rho), t), lambda t: zcdp_delta(rho, t)))
+        near("epsilon, closed form", epsilon, zcdp_epsilon(rho, delta) if mu is None else gaussian_epsilon(mu, delta))
+        low = exceedance(lambda t: gaussian_delta(math.sqrt(2.0 * rho), t), epsilon)
+        high = low if mu is not None else exceedance(lambda t: zcdp_delta(rho, t), epsilon)
     else:
         near("epsilon, sum of pure losses", epsilon, pure)
     stated = g["exceeds"]["at_most"]
     near("exceeds: epsilon", g["exceeds"]["epsilon"], epsilon)
     report("exceeds: at most", stated, f"{low} to {high}", low * (1 - 1e-3) <= stated <= high * 1.011)
-    return Bounds([(epsilon, delta)] + ([(pure, 0.0)] if delta and pure is not None else []), mu, rho)
+    run.alone = Bounds([(epsilon, delta)] + ([(pure, 0.0)] if delta and pure is not None else []), mu, rho)
 
 def check_numerical(name, records, delta, stated):
     """Compare epsilon with the listed exchanges, in all combinations. Returns bounds on P(L > epsilon)."""
@@ -576,51 +578,51 @@ def check_numerical(name, records, delta, stated):
     low = exceedance(curve, stated) if name == "epsilon" else 0.0
     return low, 2.0 * low
 
-def check_attacker(doc, alone):
-    """Recompute the attacker's tables and the groups. Returns (bounds, epsilon, delta) of all releases together."""
-    g, t, delta, whole = doc["guarantee"], (doc["ledger"] or {}).get("together"), doc["guarantee"]["delta"], alone
-    epsilon, several = g["epsilon"], bool(t) and t["reservations"] > 1
+def check_attacker(run):
+    """Recompute the attacker's tables and the groups. Sets bounds, epsilon and delta of all releases together."""
+    doc, alone, t = run.doc, run.alone, (run.doc["ledger"] or {}).get("together")
+    several, run.whole = bool(t) and t["reservations"] > 1, alone
+    run.epsilon, run.delta = (t if several else doc["guarantee"])["epsilon"], (t if several else doc["guarantee"])["delta"]
     if several:
-        epsilon, delta = t["epsilon"], t["delta"]
-        points = ([] if epsilon is None else [(epsilon, delta)]) + ([(t["pure"], 0.0)] if t["pure"] and delta else [])
-        whole = Bounds(points, t["mu"], t["rho"])
+        points = [] if run.epsilon is None else [(run.epsilon, run.delta)]
+        run.whole = Bounds(points + ([(t["pure"], 0.0)] if t["pure"] and run.delta else []), t["mu"], t["rho"])
     same_tree("alone", doc["alone"], alone.table() if several else None)
-    same_tree("attacker", doc["attacker"], whole.table())
+    same_tree("attacker", doc["attacker"], run.whole.table())
     for group, k in zip(doc["groups"], (2, 5, 10), strict=True):
-        many = whole.group(k)
-        same_tree(f"group of {k}", group, {"people": k, "epsilon": many.epsilon(delta), "delta": delta,
+        many = run.whole.group(k)
+        same_tree(f"group of {k}", group, {"people": k, "epsilon": many.epsilon(run.delta), "delta": run.delta,
                                            "rho": many.rho, "mu": many.mu, "advantage": many.excess(0.0)})
-    return whole, epsilon, delta
 
-def check_population(folder, doc):
+def check_population(run):
     """Compare population and data with ``schema.toml``, and facts that the statement gives twice."""
-    schema = tomllib.loads((folder / "schema.toml").read_text("utf-8"))
-    p, g, d = doc["population"], doc["guarantee"], doc["delta"]
-    for name in ("dataset", "unit", "horizon", "episodes_per_user", "contribute"):
-        equal(f"schema.toml: {name}", p[name], schema.get(name, p[name]))
+    doc, schema = run.doc, tomllib.loads((run.folder / "schema.toml").read_text("utf-8"))
+    p, g, d, reward = doc["population"], doc["guarantee"], doc["delta"], doc["data"]["reward"]
+    found = {name: schema.get(name, p[name]) for name in ("dataset", "unit", "horizon", "episodes_per_user", "contribute")}
+    found["provenance"] = schema.get("provenance", {})
     for name in ("states", "actions"):
         table = schema.get(name) if isinstance(schema.get(name), dict) else {}
-        equal(f"schema.toml: {name}", p[name], len(table.get("labels", [])) or table.get("count", p[name]))
-    equal("schema.toml: provenance", p["provenance"], schema.get("provenance", {}))
-    reward = schema.get("reward") if isinstance(schema.get("reward"), dict) else {}
+        found[name] = len(table.get("labels", [])) or table.get("count", p[name])
+    for name, value in found.items():
+        equal(f"schema.toml: {name}", p[name], value)
+    table = schema.get("reward") if isinstance(schema.get("reward"), dict) else {}
     for name in ("low", "high"):
-        near(f"schema.toml: reward {name}", doc["data"]["reward"][name], float(reward.get(name, doc["data"]["reward"][name])))
+        near(f"schema.toml: reward {name}", reward[name], float(table.get(name, reward[name])))
     equal("users are public", p["users_public"], g["users_public"])
     equal("episodes", p["episodes_per_user"], g["episodes"])
-    for name, value in (("delta", g["delta"]), ("per_user", 1 / p["users"]), ("ratio", g["delta"] * p["users"])):
-        near(f"delta: {name}", d[name], value)
     size, secure = g["delta"] * p["users"], g["randomness"] == "secure"
-    equal("delta: verdict", d["verdict"], "none" if g["epsilon"] is None else "warn" if size > 0.1 else "small" if size
-          else "pure")
+    for name, value in (("delta", g["delta"]), ("per_user", 1 / p["users"]), ("ratio", size)):
+        near(f"delta: {name}", d[name], value)
+    verdict = "none" if g["epsilon"] is None else "warn" if size > 0.1 else "small" if size else "pure"
+    equal("delta: verdict", d["verdict"], verdict)
     equal("holds if the seed is guessed", g["holds_if_seed_is_guessed"], secure and g["epsilon"] is not None)
     for one, record in ((one, one["record"]) for one in doc["mechanisms"]):
         equal("randomness", secure, str(record.get("noise")).startswith("discrete"))
         equal("source of randomness", one["source_of_randomness"].startswith("operating system"), secure)
         equal("families", [f["family"] for f in one["families"]], list(record.get("scales", {})))
         for f in one["families"]:
-            spread = 2.0 ** (0.5 * ("laplace" in record["noise"]))
-            same_tree(f"family {f['family']}", [f["scale"], f["sensitivity"], f["std"]], [record["scales"][
-                f["family"]], record["sensitivities"][f["family"]], spread * record["scales"][f["family"]]])
+            scale, spread = record["scales"][f["family"]], 2.0 ** (0.5 * ("laplace" in record["noise"]))
+            same_tree(f"family {f['family']}", [f["scale"], f["sensitivity"], f["std"]],
+                      [scale, record["sensitivities"][f["family"]], spread * scale])
 
 NOT_COVERED = (
     "The raw data where they are stored", "Messages about invalid rows", "Whether a person is in the data set",
@@ -628,11 +630,11 @@ NOT_COVERED = (
 
 COVERED = ("One ", "Everything that is computed from release.parquet", "The group of the ", "If a person has more than ")
 
-def check_words(folder, doc, whole, alone, epsilon, delta):
+def check_words(run):
     """Compare numbers in the sentence, required warnings and limits, and the pages with the statement."""
-    g, p, ledger, sentence = doc["guarantee"], doc["population"], doc["ledger"], doc["sentence"]
+    doc, g, p, ledger = run.doc, run.doc["guarantee"], run.doc["population"], run.doc["ledger"]
+    sentence, exact = doc["sentence"], g["epsilon"] is None
     several = bool(ledger) and ledger["together"]["reservations"] > 1
-    exact = g["epsilon"] is None
     def in_text(pattern, text, value, slack=1.011, needed=True):
         for said in re.findall(pattern, text) or ([""] if needed else []):
             number = said.replace(",", "").rstrip(".")
@@ -643,18 +645,20 @@ def check_words(folder, doc, whole, alone, epsilon, delta):
         report("sentence", sentence[:60], words, words in sentence)
     else:
         main, _, own = sentence.partition("For this release alone:")
-        parts = [(main, epsilon, delta, whole), (own, g["epsilon"], g["delta"], alone)][: 1 + several]
+        parts = [(main, run.epsilon, run.delta, run.whole), (own, g["epsilon"], g["delta"], run.alone)][: 1 + several]
         for text, e, d, bounds in parts:
-            in_text(r"at most ([e^\d.,]+) times(?: what|, plus|; a)", text, math.exp(min(700.0, math.inf if e is None else e)))
+            factor = math.exp(min(700.0, math.inf if e is None else e))
+            in_text(r"at most ([e^\d.,]+) times(?: what|, plus|; a)", text, factor)
             in_text(r"right at most ([\d.]+) times in 100", text, 100 * bounds.table()["priors"][0]["right_guess"], 1.002)
             one_in = [1 / int(n.replace(",", "")) for n in re.findall(r"plus 1 in ([\d,]+)", text)]
             report("numbers in words: plus", one_in, d, len(one_in) == (d > 0) and all(d <= n <= 1.5 * d for n in one_in))
         for sign, value in (("ε", g["epsilon"]), ("δ", g["delta"]), ("ρ", g["rho"])):
             in_text(rf"{sign} = (\d[\d.e+-]*\d|\d)", g["statement"], value or 0.0, needed=False)
     warned = {"SYNTHETIC DATA": doc["synthetic"], "SEEDED NOISE": g["randomness"] == "seeded", "NO LEDGER": not ledger,
-              "NO PRIVACY GUARANTEE": exact, "NEW LEDGER": bool(ledger and ledger["new"]), "times 1/users": doc["delta"]["verdict"] == "warn",
+              "NO PRIVACY GUARANTEE": exact, "NEW LEDGER": bool(ledger and ledger["new"]),
+              "times 1/users": doc["delta"]["verdict"] == "warn", "RELEASES of the same": several and not exact,
               "NO LIMIT": bool(ledger and ledger["after"]["limit_epsilon"] is None),
-              "RELEASES of the same": several and not exact, "THIS DATA": "this data" in p["provenance"].values()}
+              "THIS DATA": "this data" in p["provenance"].values()}
     for words, needed in warned.items():
         equal(f"warning {words}", any(words in one for one in doc["warnings"]), needed)
     needed = [*NOT_COVERED, f"after entry {ledger['number']} of this ledger" if ledger else "NO LEDGER was kept"]
@@ -663,26 +667,25 @@ def check_words(folder, doc, whole, alone, epsilon, delta):
         equal(f"not covered: {words}", any(words in one for one in doc["not_covered"]), True)
     known = (*COVERED, "People are in two groups: ") if doc.get("second_group") else COVERED
     report("covered: known lines", len(doc["covered"]), known, all(one.startswith(known) for one in doc["covered"]))
-    sites = "sites" in doc["configuration"]["options"]
+    other = "sites" in doc["configuration"]["options"] or any(one["record"]["kind"] != "noise" for one in doc["mechanisms"])
     trust = "none" if exact else "central"
-    report("trust", g["trust"], trust, g["trust"] == trust or (None if sites else False))
-    flat = lambda text: re.sub(r"[\s\\]+|<[^>]*>", "", text)  # noqa: E731
+    report("trust", g["trust"], trust, g["trust"] == trust or (None if other else False))
+    def flat(text):
+        return re.sub(r"[\s\\]+|<[^>]*>", "", text)
     for name in PAGES:
-        plain = flat((folder / name).read_text("utf-8"))
-        for entity, sign in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#x27;", "'"), ("&#39;", "'"), ("&amp;", "&")):
-            plain = plain.replace(entity, sign)
+        page = (run.folder / name).read_text("utf-8")
         texts = [sentence, *doc["warnings"], *(doc["covered"] + doc["not_covered"] if name == "statement.md" else [])]
+        plain = html.unescape(flat(page))
         lacking = [text for text in texts if flat(text) not in plain]
         report(f"{name}: sentences of the statement", len(texts), lacking[:2], not lacking)
         if not name.endswith("html"):
-            check_numbers(name, (folder / name).read_text("utf-8"), doc)
+            check_numbers(name, page, doc)
 
 def check_numbers(name, page, doc):
     """Check that each decimal number of a page is one of the statement, 100 times one, or e to one, when rounded."""
     def numbers(value):
         if isinstance(value, (dict, list)):
-            for one in value.values() if isinstance(value, dict) else value:
-                yield from numbers(one)
+            yield from (x for one in (value.values() if isinstance(value, dict) else value) for x in numbers(one))
         elif isinstance(value, (int, float)):
             yield from (value, 100.0 * value, math.exp(value) if 0 < value < 700 else value)
     known, wrong = list(numbers(doc)), []
@@ -701,59 +704,68 @@ def read_ledger(path):
             return [tuple(row) for row in connection.execute("SELECT text, hash FROM entries ORDER BY number")]
     return [(row.get("text"), row["hash"]) for row in map(strict_json, data.splitlines())]
 
-def check_ledger(doc, rows):
+def check_ledger(run):
     """Check the chain, recompute the totals of the dataset from its entries, and compare the entry of the run.
 
     An entry without text is known by its hash only: the next entry with text confirms the hash, not its content.
     """
-    stated, entries = doc["ledger"], []
+    doc, stated, entries = run.doc, run.doc["ledger"], []
+    path = run.ledger or (run.folder / "ledger.jsonl" if "ledger.jsonl" in doc["files"] else None)
+    if stated is None:
+        return
+    if path is None:
+        raise ValueError("no ledger.jsonl") if "query" in doc and not doc["replanned"] else NotCheckable("no ledger is given")
+    rows = read_ledger(path)
     for i, (text, digest) in enumerate(rows):
-        entry = None if text is None else strict_json(text.encode())
-        if entry is not None:
+        if text is not None:
+            entry = strict_json(text.encode())
             good = (sha256(text), entry["number"], entry["previous"]) == (digest, i + 1, rows[i - 1][1] if i else "")
             good = good and canonical(entry) == text and entry["time"] >= (entries[-1]["time"] if entries else "")
             report(f"ledger: entry {i + 1}", digest, sha256(text), good)
             entries.append({**entry, "hash": digest})
     own = next((one for one in entries if one["hash"] == stated["head"]), None)
     if own is None or not entries or entries[0]["kind"] != "begin":
-        report("ledger: entry of the run, after its beginning", stated["head"], "not in this ledger", False)
-        return
+        return report("ledger: entry of the run, after its beginning", stated["head"], "not in this ledger", False)
     equal("ledger: entry", [stated["identity"], stated["number"], "reserve", stated["dataset"], doc["population"]["users"],
                             doc["date"], doc["purpose"], [m["record"] for m in doc["mechanisms"]]],
-          [entries[0]["identity"], *(own[key] for key in ("number", "kind", "dataset", "users", "time", "purpose", "records"))])
-    first = min(one["number"] for one in entries if one["kind"] == "reserve")
+          [entries[0]["identity"], *map(own.get, ("number", "kind", "dataset", "users", "time", "purpose", "records"))])
+    new = own["number"] == min(one["number"] for one in entries if one["kind"] == "reserve")
     hidden = any(text is None for text, _ in rows[: own["number"]])
-    report("ledger: new", stated["new"], first == own["number"], stated["new"] == (first == own["number"]) or (hidden and not stated["new"]))
+    report("ledger: new", stated["new"], new, stated["new"] == new or (hidden and not stated["new"]))
     mine = [one for one in entries if one["dataset"] == own["dataset"] and one["number"] <= own["number"]]
     limit = next((one for one in reversed(mine) if one["kind"] == "limit"), {})
     for one in (o for o in entries if o["kind"] in ("limit", "owner") and o.get("signature")):
         signed = {**{key: v for key, v in one.items() if key not in ("signature", "hash")}, "ledger": stated["identity"]}
-        equal(f"ledger: signature of entry {one['number']}", verified(one["key"], f"discreet {one['kind']}, 1", signed, one["signature"]), True)
+        valid = verified(one["key"], f"discreet {one['kind']}, 1", signed, one["signature"])
+        equal(f"ledger: signature of entry {one['number']}", valid, True)
     reserved = [one for one in mine if one["kind"] == "reserve"]
     for part, some in (("before", reserved[:-1]), ("after", reserved), ("together", reserved)):
         t, records = stated[part], [record for one in some for record in one["records"]]
         (pure, rho, mu), delta = composed(records), t["delta"]
-        found = ([] if pure is None else [pure]) + ([zcdp_epsilon(rho, delta)] if delta and rho is not None else [])
-        found += [gaussian_epsilon(mu, delta)] if delta and mu is not None else []
         equal(f"{part}: releases", t["reservations"], len(some))
+        if rho is None:
+            report(f"{part}: epsilon", t["epsilon"], "; ".join({unknown(one) for one in records}), None)
+            continue
         for name, value in (("pure", pure), ("rho", rho), ("mu", mu)):
             near(f"{part}: {name}", t[name], value)
         own_total = len(some) == 1 and t["epsilon"] == doc["guarantee"]["epsilon"] and part != "before"
         if str(t.get("method", t.get("rule"))).startswith("numerical") and not own_total:
             check_numerical(part, records, delta, t["epsilon"])
         else:
-            near(f"{part}: epsilon", t["epsilon"], t["epsilon"] if own_total else min(found, default=None))
+            found = Bounds([] if pure is None else [(pure, 0.0)], mu, rho).epsilon(delta)
+            near(f"{part}: epsilon", t["epsilon"], t["epsilon"] if own_total else found)
         if part != "together":
             equal(f"{part}: limit", [t["limit_epsilon"], t["limit_delta"]], [limit.get("epsilon"), limit.get("delta")])
             heirs = {limit.get("key") or None, *(one.get("to") for one in mine if one["kind"] == "owner")}
             report(f"{part}: key of the limit", t["limit_key"], sorted(map(str, heirs)), t["limit_key"] in heirs)
-    if limit and own["checked"]:
-        used = min([pure or math.inf, zcdp_epsilon(rho, limit["delta"]) if limit["delta"] else math.inf,
-                    gaussian_epsilon(mu, limit["delta"]) if mu and limit["delta"] else math.inf, *([own["epsilon"]] if len(reserved) == 1 else [])])
+    if limit and own["checked"] and rho is not None:
+        used = Bounds([] if pure is None else [(pure, 0.0)], mu, rho).epsilon(limit["delta"])
+        used = min(math.inf if used is None else used, own["epsilon"] if len(reserved) == 1 else math.inf)
         report("within the owner's limit", limit["epsilon"], used, used <= limit["epsilon"] * (1 + 1e-6))
     mark = next((one["files"] for one in entries if one["kind"] == "mark" and one["reservation"] == own["number"]), None)
     if mark is not None and not doc["replanned"]:
-        same_tree("ledger: mark", {**mark, **dict.fromkeys(PAGES)}, {**doc["files"], "statement.json": doc["fingerprint"], **dict.fromkeys(PAGES)})
+        pages = dict.fromkeys(PAGES)
+        same_tree("ledger: mark", {**mark, **pages}, {**doc["files"], "statement.json": doc["fingerprint"], **pages})
 
 
 # 7. Ed25519 (RFC 8032) in integers, on the curve -x^2 + y^2 = 1 + d x^2 y^2
@@ -807,19 +819,19 @@ def verified(key, kind, content, signature):
     except ValueError:
         return False
 
-def check_signatures(folder, doc, keys):
+def check_signatures(run):
     """Check every signature of ``signatures.json``, and that each of the given keys has signed."""
-    path, signed = folder / "signatures.json", set()
+    path, signed = run.folder / "signatures.json", set()
     entries = strict_json(path.read_bytes())["signatures"] if path.exists() else []
-    hashes = {name: sha256((folder / name).read_bytes()) for name in ("statement.json", *PAGES)}
+    hashes = {name: sha256((run.folder / name).read_bytes()) for name in ("statement.json", *PAGES)}
     for one in entries:
         content = {key: value for key, value in one.items() if key != "signature"}
         good = verified(one["key"], "discreet statement, 1", content, one["signature"])
-        same = one["fingerprint"] == doc["fingerprint"] and one["files"] == hashes
+        same = one["fingerprint"] == run.doc["fingerprint"] and one["files"] == hashes
         report(f"signature of {one['name']}", one["key"], f"valid: {good}, of these files: {same}", good and same)
         signed |= {one["key"]} if good and same else set()
     equal("keys that signed once", len(entries), len({one["key"] for one in entries}))
-    for key in keys:
+    for key in run.keys:
         report("signed with the given key", key, sorted(signed), key in signed)
 
 
@@ -868,14 +880,20 @@ def relations_of(query, tables):
                     relation[TRANSITIONS, place] = relation.get((TRANSITIONS, place), 0.0) + sign
     return list(found.values())
 
-def check_noise(folder, doc, query):
+def check_noise(run):
     """Check header, cells and grid of ``release.csv``, the number of users, and the size of the noise."""
-    header, tables = read_release(folder / "release.csv")
+    doc, query = run.doc, query_of(run.doc)
+    if "release.csv" not in doc["files"]:
+        if "query" in doc and sum(one["cells"] for one in query["families"].values()) <= 10**6:
+            raise ValueError("there is no release.csv")
+        raise NotCheckable("release.parquet cannot be read here, and there is no release.csv")
+    header, tables = read_release(run.folder / "release.csv")
     g, p, records = doc["guarantee"], doc["population"], [m["record"] for m in doc["mechanisms"]]
     users = p["users"] - (doc["second_group"]["users"] if doc.get("second_group") else 0)
     equal("release.csv: facts", {"dataset": p["dataset"], "users": str(users), "trust": g["trust"],
           "randomness": g["randomness"], "synthetic": json.dumps(doc["synthetic"])}, header)
-    equal("release.csv: cells", {name: one["cells"] for name, one in query["families"].items()}, {k: len(v) for k, v in tables.items()})
+    cells = {name: one["cells"] for name, one in query["families"].items()}
+    equal("release.csv: cells", cells, {name: len(table) for name, table in tables.items()})
     for family, one in query["families"].items():
         units = [v / one["grid"] for v in tables[family].values()] if one["grid"] else []
         equal(f"release.csv: {family} off its grid", 0, sum(abs(v - round(v)) > 1e-6 for v in units))
@@ -905,9 +923,8 @@ def check_noise(folder, doc, query):
     # The mean square of Laplace noise varies by at most (2 + 3)/2 times that of Gaussian noise.
     n, shape = len(relations), len(relations) / (5.0 if laplace else 2.0)
     chance = gamma_lower(shape, shape * square / n) if n else 1.0
-    report("size of the noise", "as stated", f"{n} relations: mean square {square / max(n, 1):.4g}, P = {chance:.3g}",
-           chance >= 1e-6 and 1.0 - chance >= 1e-12 * (n > 0))
-
+    found = f"{n} relations: mean square {square / max(n, 1):.4g}, P = {chance:.3g}"
+    report("size of the noise", "as stated", found, chance >= 1e-6 and 1.0 - chance >= 1e-12 * (n > 0))
 
 def query_of(doc):
     """Return the query: that of the statement, or for version 5 that of the population and the families."""
@@ -919,49 +936,31 @@ def query_of(doc):
             "first": first, "pooled": False, "episodes": p["episodes_per_user"], "families": {f["family"]: {
                 "grid": 2.0**-10 if f["family"] in (RAW, CENTRED) else 1.0, "cells": f["cells"]} for f in families}}
 
+def check_queries(run):
+    """Check the sensitivities of all records."""
+    for one in run.doc["mechanisms"]:
+        check_sensitivities(query_of(run.doc), one["record"])
+
+PARTS = (check_files, check_population, check_guarantee, check_attacker, check_words, check_queries, check_noise,
+         check_ledger, check_signatures)
+
 def verify(folder, ledger=None, keys=()):
     """Run all checks on a folder. Returns the list of results."""
     RESULTS.clear()
-    folder, state = Path(folder), {}
+    run = argparse.Namespace(folder=Path(folder), ledger=ledger, keys=keys, alone=None)
     try:
-        doc = strict_json((folder / "statement.json").read_bytes())
-        known = doc["format"] == "discreet privacy statement" and doc["version"] in (5, 6)
-        report("format and version", [doc["format"], doc["version"]], "versions 5 and 6", known or None)
+        run.doc = strict_json((run.folder / "statement.json").read_bytes())
+        known = run.doc["format"] == "discreet privacy statement" and run.doc["version"] in (5, 6)
+        report("format and version", [run.doc["format"], run.doc["version"]], "versions 5 and 6", known or None)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         known = report("statement.json", "JSON", repr(error), False)
-    if not known:
-        return RESULTS
-    def guarantee():
-        state["alone"] = check_guarantee(doc)
-    def attacker():
-        state["whole"] = check_attacker(doc, state["alone"])
-    def words():
-        check_words(folder, doc, state["whole"][0], state["alone"], *state["whole"][1:])
-    def sensitivities():
-        for one in doc["mechanisms"]:
-            check_sensitivities(query_of(doc), one["record"])
-    def noise():
-        if "release.csv" not in doc["files"]:
-            if "query" in doc and sum(one["cells"] for one in doc["query"]["families"].values()) <= 10**6:
-                raise ValueError("there is no release.csv")
-            raise NotCheckable("release.parquet cannot be read here, and there is no release.csv")
-        check_noise(folder, doc, query_of(doc))
-    def book():
-        given = ledger or (folder / "ledger.jsonl" if "ledger.jsonl" in doc["files"] else None)
-        if doc["ledger"] is not None and not given:
-            if "query" in doc and not doc["replanned"]:
-                raise ValueError("there is no ledger.jsonl")
-            raise NotCheckable("no ledger is given")
-        if doc["ledger"] is not None:
-            check_ledger(doc, read_ledger(given))
-    for part in (lambda: check_files(folder, doc), lambda: check_population(folder, doc), guarantee, attacker, words,
-                 sensitivities, noise, book, lambda: check_signatures(folder, doc, keys)):
+    for part in PARTS if known else ():
+        missing = part in (check_attacker, check_words) and run.alone is None
         try:
-            part()
+            part(run)
         except NotCheckable as error:
             report(part.__name__, "can be checked", str(error), None)
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
-            missing = part in (attacker, words) and "alone" not in state
             report(part.__name__, "can be checked", repr(error), None if missing else False)
     return RESULTS
 
