@@ -260,40 +260,36 @@ def test_the_command(checker, folder, capsys):
     assert len(capsys.readouterr().out.splitlines()) > 100
 
 
-def second_group(**changed):
-    """A statement's parts that the check of a second group reads."""
-    family = {"family": "clipped_answers", "sensitivity": 2.0, "scale": 4.0} | changed.pop("family", {})
-    second = {"users": 40, "users_of_release": 60, "mechanism": {"loss": 0.5, "families": [family]}}
-    return second | changed
-
-
 @pytest.mark.parametrize(
     ("changed", "differs"),
     [
         ({}, []),
-        ({"family": {"scale": 8.0}}, ["second group: loss of its noise"]),
-        ({"family": {"sensitivity": 1.0}}, ["second group: sensitivity"]),
-        ({"family": {"family": "visits"}}, ["second group: loss of its noise"]),
-        ({"users": 41}, ["users of both groups"]),
-        (
-            {
-                "mechanism": {
-                    "loss": 1.0,
-                    "families": [{"family": "clipped_answers", "sensitivity": 2.0, "scale": 2.0}],
-                }
-            },
-            ["second group: loss"],
-        ),
+        ({"scale": 8.0}, ["second group.joint"]),
+        ({"scale": 2.0, "joint": 1.0}, ["second group: loss, and that of the release"]),
+        ({"sensitivity": 1.0}, ["second group.sensitivities.clipped_answers"]),
+        ({"users": 41}, ["users of both groups", "covered: both groups"]),
+        ({"share": 0.5}, ["second group.share"]),
+        ({"noise": "discrete_laplace", "std": 4.0 * 2**0.5}, ["second group.noise"]),
     ],
 )
 def test_a_second_group_loses_at_most_what_the_release_does(checker, changed, differs):
+    one = {"scale": 4.0, "joint": 0.5, "sensitivity": 2.0, "users": 40, "share": 0.4, "std": changed.get("scale", 4.0),
+           "noise": "discrete_gaussian"} | changed  # fmt: skip
+    record = {
+        "kind": "noise", "noise": one["noise"], "scales": {"clipped_answers": one["scale"]}, "levels": 1,
+        "sensitivities": {"clipped_answers": one["sensitivity"]}, "joint": one["joint"], "exchanges": [],
+    }  # fmt: skip
+    family = {"family": "clipped_answers"} | {name: one[name] for name in ("sensitivity", "scale", "std")}
+    mechanism = {"record": record, "loss": one["joint"], "families": [family],
+                 "source_of_randomness": "operating system"}  # fmt: skip
+    second = {"users": one["users"], "users_of_release": 60, "share": one["share"], "mechanism": mechanism}
     checker.RESULTS.clear()
-    doc = {
-        "second_group": second_group(**changed),
-        "population": {"users": 100},
-        "mechanisms": [{"loss": 0.5}],
-    }
-    checker.check_second_group(doc)
+    checker.check_second_group({
+        "second_group": second, "population": {"users": 100}, "guarantee": {"randomness": "secure"},
+        "mechanisms": [{"loss": 0.5, "record": {"noise": "discrete_gaussian"}}],
+        "covered": ["People are in two groups: 60 in the release, and 40 whose answers were added up."],
+        "configuration": {"options": {"judge_share": 0.4}},
+    })  # fmt: skip
     assert [one[0] for one in checker.RESULTS if one[-1] == "DIFFERS"] == differs
 
 

@@ -94,21 +94,21 @@ def check_format(run):
 
 def check_files(run):
     """Compare the hashes of all named files. Links, unnamed files and unnamed folders differ."""
-    doc, folder, present, own = run.doc, run.folder, {}, {"statement.json", *PAGES}
-    later = {"signatures.json", "judged.jsonl", "postprocessing.jsonl"}  # written after the statement, not signed
+    doc, folder, present = run.doc, run.folder, {}
+    own = {"statement.json", *PAGES, "signatures.json", "judged.jsonl", "postprocessing.jsonl"}  # the last three may be missing
     for path in folder.rglob("*"):
         where = path.relative_to(folder).as_posix()
         if path.is_symlink() or not path.is_dir():
             present[where] = path if path.is_file() and not path.is_symlink() else None
         elif not any(file.startswith(f"{where}/") for file in doc["files"]):
             report(f"folder {where}", "not named", "is in the folder", False)
-    for name in sorted({*present, *own, *doc["files"]}):
-        stated = doc["files"].get(name, "a file" if name in own | later else "not named")
+    for name in sorted({*present, "statement.json", *PAGES, *doc["files"]}):
+        stated = doc["files"].get(name, "a file" if name in own else "not named")
         found = sha256(present[name].read_bytes()) if present.get(name) else "no such file, or a link"
         report(f"file {name}", stated, found, found == stated or bool(stated == "a file" and present.get(name)))
     equal("fingerprint", doc["fingerprint"], sha256(canonical({k: v for k, v in doc.items() if k not in ("operator", "approval", "fingerprint")})))
-    options = {key: doc["configuration"][key] for key in ("algorithm", "options")}
-    equal("hash of the configuration", doc["configuration"]["hash"], sha256(canonical(options)))
+    conf = doc["configuration"]
+    equal("hash of the configuration", conf["hash"], sha256(canonical({key: conf[key] for key in ("algorithm", "options")})))
 
 
 # 2. Closed forms
@@ -327,15 +327,13 @@ def question_cost(weights, features, states, centred, p):
 
 def linear_sensitivity(query, p, scales):
     """Return the joint sensitivity of linear sums: costs of questions add up over each half of the users."""
-    weights, totals = {}, {}
+    weights, totals = collections.defaultdict(dict), collections.Counter()
     for name, scale in scales.items():
-        number, _, rest = name.partition(".")
-        weights.setdefault(int(number), {})[rest.partition("[")[0]] = 1.0 / scale**p
+        weights[int(name.partition(".")[0])][name.partition(".")[2].partition("[")[0]] = 1.0 / scale**p
     for number, parts in weights.items():
         one = query["questions"][number]
-        cost = question_cost(parts, query["features"], query["states"], one["centre"] or one["low"] < 0, p)
         for half in (0, 1) if one["half"] is None else (one["half"],):
-            totals[half] = totals.get(half, 0.0) + cost
+            totals[half] += question_cost(parts, query["features"], query["states"], one["centre"] or one["low"] < 0, p)
     return query["episodes"] * max(totals.values()) ** (1.0 / p)
 
 def check_sensitivities(run):
@@ -482,15 +480,18 @@ def exceedance(curve, epsilon):
     return smallest(max(0.0, t - step), min(t + step, epsilon))[0]
 
 def check_second_group(doc):
-    """Check that the loss of the second group is at most that of the release."""
+    """Check noise and users of a second group: each user gives a vector of length 1, and the loss is at most the release's."""
     if not (other := doc.get("second_group")):
         return
-    (family,), loss, most = other["mechanism"]["families"], other["mechanism"]["loss"], doc["mechanisms"][0]["loss"]
-    known = len(doc["mechanisms"]) == 1 and family["family"] == "clipped_answers"
-    near("second group: sensitivity", family["sensitivity"], 2.0)
-    near("second group: loss of its noise", loss, 2.0 / family["scale"] if known else None)
-    report("second group: loss", loss, f"at most {most}", loss <= most * (1 + 1e-9))
-    near("users of both groups", doc["population"]["users"], other["users"] + other["users_of_release"])
+    first, record, name, scales = doc["mechanisms"][0], other["mechanism"]["record"], "clipped_answers", other["mechanism"]["record"]["scales"]
+    found = {**record, "kind": "noise", "noise": first["record"]["noise"], "sensitivities": {name: 2.0}, "joint": 2.0 / scales[name],
+             "levels": 1, "exchanges": [], "scales": {name: scales[name]}, "loss": record["joint"], "share": doc["configuration"]["options"].get("judge_share", other["share"])}
+    same_tree("second group", {**record, "loss": other["mechanism"]["loss"], "share": other["share"]}, found)
+    report("second group: loss, and that of the release", record["joint"], first["loss"], record["joint"] <= first["loss"] * (1 + 1e-9))
+    check_families(other["mechanism"], doc["guarantee"]["randomness"] == "secure")
+    users, answers = other["users_of_release"], other["users"]
+    equal("users of both groups", doc["population"]["users"], users + answers)
+    equal("covered: both groups", any(f"{users} in the release, and {answers} whose answers" in one for one in doc["covered"]), True)
 
 def check_guarantee(run):
     """Recompute epsilon, rho, mu and ``exceeds`` from the records. Sets bounds on attackers of this release."""
@@ -556,25 +557,28 @@ def check_population(run):
     found = {name: schema.get(name, p[name]) for name in ("dataset", "unit", "horizon", "episodes_per_user", "contribute")}
     found["provenance"] = schema.get("provenance", {})
     tables = {name: schema[name] if isinstance(schema.get(name), dict) else {} for name in ("states", "actions", "reward")}
-    for name in ("states", "actions"):
-        found[name] = len(tables[name].get("labels", [])) or tables[name].get("count", p[name])
+    found |= {name: len(tables[name].get("labels", [])) or tables[name].get("count", p[name]) for name in ("states", "actions")}
     for name, value in found.items():
         equal(f"schema.toml: {name}", p[name], value)
-    for name in ("low", "high"):
-        near(f"schema.toml: reward {name}", reward[name], float(tables["reward"].get(name, reward[name])))
+    ends = {name: float(tables["reward"].get(name, reward[name])) for name in ("low", "high")}
+    same_tree("schema.toml: reward", {name: reward[name] for name in ends}, ends)
     equal("users are public, episodes", [p["users_public"], p["episodes_per_user"]], [g["users_public"], g["episodes"]])
     size, secure = g["delta"] * p["users"], g["randomness"] == "secure"
     verdict = "none" if g["epsilon"] is None else "warn" if size > 0.1 else "small" if size else "pure"
     same_tree("delta", doc["delta"], {"delta": g["delta"], "per_user": 1 / p["users"], "ratio": size, "verdict": verdict})
     equal("holds if the seed is guessed", g["holds_if_seed_is_guessed"], secure and g["epsilon"] is not None)
-    for one, record in ((one, one["record"]) for one in doc["mechanisms"]):
-        system = one["source_of_randomness"].startswith("operating system")
-        equal("secure: noise and source", [str(record.get("noise")).startswith("discrete"), system], [secure, secure])
-        equal("families", [f["family"] for f in one["families"]], list(record.get("scales", {})))
-        for f in one["families"]:
-            scale, spread = record["scales"][f["family"]], 2.0 ** (0.5 * ("laplace" in record["noise"]))
-            same_tree(f"family {f['family']}", [f["scale"], f["sensitivity"], f["std"]],
-                      [scale, record["sensitivities"][f["family"]], spread * scale])
+    for one in doc["mechanisms"]:
+        check_families(one, secure)
+
+def check_families(one, secure):
+    """Compare the families of a mechanism with its record, and the source of its noise with the stated one."""
+    record, system = one["record"], one["source_of_randomness"].startswith("operating system")
+    equal("secure: noise and source", [str(record.get("noise")).startswith("discrete"), system], [secure, secure])
+    equal("families", [f["family"] for f in one["families"]], list(record.get("scales", {})))
+    for f in one["families"]:
+        scale, spread = record["scales"][f["family"]], 2.0 ** (0.5 * ("laplace" in record["noise"]))
+        found = [scale, record["sensitivities"][f["family"]], spread * scale]
+        same_tree(f"family {f['family']}", [f["scale"], f["sensitivity"], f["std"]], found)
 
 NOT_COVERED = ("The raw data where they are stored", "Messages about invalid rows", "Whether a person is in the data set",
     "Conclusions about people in general", "Side channels:", "More than one person at once")
@@ -668,12 +672,12 @@ def check_ledger(run):
     own = next((one for one in entries if one["hash"] == stated["head"]), None)
     if own is None or not entries or entries[0]["kind"] != "begin":
         return report("ledger: entry of the run, after its beginning", stated["head"], "not in this ledger", False)
-    equal("ledger: entry", [stated["identity"], stated["number"], "reserve", stated["dataset"], doc["population"]["users"],
-                            doc["date"], doc["purpose"], [m["record"] for m in doc["mechanisms"]]],
-          [entries[0]["identity"], *map(own.get, ("number", "kind", "dataset", "users", "time", "purpose", "records"))])
+    parallel = [doc["second_group"]["mechanism"]["record"]] if doc.get("second_group") else None
+    equal("ledger: entry", [stated["identity"], stated["number"], "reserve", stated["dataset"], doc["population"]["users"], doc["date"],
+          doc["purpose"], [m["record"] for m in doc["mechanisms"]], parallel], [entries[0]["identity"], *map(own.get, (
+              "number", "kind", "dataset", "users", "time", "purpose", "records", "parallel"))])
     new = own["number"] == min(one["number"] for one in entries if one["kind"] == "reserve")
-    hidden = any(text is None for text, _ in rows[: own["number"]])
-    report("ledger: new", stated["new"], new, stated["new"] == new or (hidden and not stated["new"]))
+    report("ledger: new", stated["new"], new, stated["new"] == new or (not stated["new"] and (None in [text for text, _ in rows[: own["number"]]])))
     mine = [one for one in entries if one["dataset"] == own["dataset"] and one["number"] <= own["number"]]
     limit = next((one for one in reversed(mine) if one["kind"] == "limit"), {})
     for one in (o for o in entries if o["kind"] in ("limit", "owner") and o.get("signature")):
@@ -701,7 +705,7 @@ def check_ledger(run):
             heirs = {limit.get("key") or None, *(one.get("to") for one in mine if one["kind"] == "owner")}
             report(f"{part}: key of the limit", t["limit_key"], sorted(map(str, heirs)), t["limit_key"] in heirs)
     if limit and own["checked"]:
-        used = min([total.epsilon(limit["delta"]) or math.inf, *([own["epsilon"]] if len(reserved) == 1 else [])])
+        used = min(total.epsilon(limit["delta"]) or math.inf, own["epsilon"] if len(reserved) == 1 else math.inf)
         report("within the owner's limit", limit["epsilon"], used, used <= limit["epsilon"] * (1 + 1e-6))
 
 
@@ -805,9 +809,8 @@ def relations_of(query, tables):
 def check_noise(run):
     """Check header, cells and grid of ``release.csv``, the number of users, and the size of the noise."""
     doc, query = run.doc, query_of(run.doc)
-    if "release.csv" not in doc["files"]:
-        small = "query" in doc and sum(one["cells"] for one in query["families"].values()) <= 10**6
-        need(False, "there is no release.csv" if small else NotCheckable("release.parquet cannot be read here"))
+    small = "query" in doc and sum(one["cells"] for one in query["families"].values()) <= 10**6
+    need("release.csv" in doc["files"], "there is no release.csv" if small else NotCheckable("release.parquet cannot be read here"))
     header, tables = read_release(run.folder / "release.csv")
     g, p, records = doc["guarantee"], doc["population"], [m["record"] for m in doc["mechanisms"]]
     users = p["users"] - (doc["second_group"]["users"] if doc.get("second_group") else 0)
@@ -867,8 +870,7 @@ def verify(folder, ledger=None, keys=()):
         except NotCheckable as error:
             report(part.__name__, "can be checked", str(error), None)
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
-            missing = part in (check_attacker, check_words) and run.alone is None
-            report(part.__name__, "can be checked", repr(error), None if missing else False)
+            report(part.__name__, "can be checked", repr(error), None if part in (check_attacker, check_words) and run.alone is None else False)
         if run.doc is None:
             break
     return RESULTS
