@@ -805,7 +805,7 @@ def relations_of(query, tables):
         for key, sign in (((h + 1, to), 1.0), ((h, s), -1.0)) if query["kind"] == "counts" else ():
             if 0 < key[0] < query["steps"]:
                 found[key][TRANSITIONS, place] += sign
-    return list(found.values())
+    return [found[key] for key in sorted(found, key=len)]  # relations of transitions alone come first
 
 def check_noise(run):
     """Check header, cells and grid of ``release.csv``, the number of users, and the size of the noise."""
@@ -817,11 +817,10 @@ def check_noise(run):
     users = p["users"] - (doc["second_group"]["users"] if doc.get("second_group") else 0)
     equal("release.csv: facts", {"dataset": p["dataset"], "users": str(users), "trust": g["trust"],
           "randomness": g["randomness"], "synthetic": json.dumps(doc["synthetic"])}, header)
-    cells = {name: one["cells"] for name, one in query["families"].items()}
-    equal("release.csv: cells", cells, {name: len(table) for name, table in tables.items()})
+    equal("release.csv: cells", {name: one["cells"] for name, one in query["families"].items()}, {name: len(table) for name, table in tables.items()})
     for family, one in query["families"].items():
-        units = [v / one["grid"] for v in tables[family].values()] if one["grid"] else []
-        equal(f"release.csv: {family} off its grid", 0, sum(abs(v - round(v)) > 1e-6 for v in units))
+        off = [v for v in tables[family].values() if one["grid"] and abs(v / one["grid"] - round(v / one["grid"])) > 1e-6]
+        equal(f"release.csv: {family} off its grid", 0, len(off))
     if query["kind"] == "linear sums" or len(records) > 1:
         return report("size of the noise", "as stated", "no relations for this query: not tested", True)
     laplace = bool(records) and "laplace" in records[0]["noise"]
@@ -830,9 +829,8 @@ def check_noise(run):
               if query["kind"] == "counts" or place[1] == query["states"] - 1}
     steps, noise = len({place[0] for place in inside}), math.sqrt(len(inside) * variance.get(TRANSITIONS, 0.0))
     mean, spread = math.fsum(inside.values()) / steps, 6.0 * noise / steps + 1e-6
-    report("release.csv: users", users, f"{mean:.1f} episodes in a step, +- {spread:.1f}",
-           users - spread <= mean <= users * query["episodes"] + spread)
-    relations, square, solved = relations_of(query, tables), 0.0, []
+    report("release.csv: users", users, f"{mean:.1f} episodes in a step, +- {spread:.1f}", users - spread <= mean <= users * query["episodes"] + spread)
+    relations, solved = relations_of(query, tables), []
     relations = relations[:: math.ceil(len(relations) / 160)] if relations and variance else []
     for i, relation in enumerate(relations):  # Cholesky factor of the covariance, row by row
         row = []
@@ -842,11 +840,12 @@ def check_noise(run):
             row.append(math.sqrt(max(rest, 1e-12)) if i == j else rest / solved[j][0][j])
         value = math.fsum(c * tables[key[0]][key[1]] for key, c in relation.items())
         solved.append((row, (value - math.fsum(x * s[1] for x, s in zip(row, solved))) / row[i]))
-        square += solved[-1][1] ** 2
-    # The mean square of Laplace noise varies by at most (2 + 3)/2 times that of Gaussian noise.
-    n, shape = len(relations), len(relations) / (5.0 if laplace else 2.0)
-    chance = gamma_lower(shape, shape * square / n) if n else 1.0
-    report("size of the noise", "as stated", f"{n} relations: mean square {square / max(n, 1):.4g}, P = {chance:.3g}", chance >= 1e-6 and 1.0 - chance >= 1e-12 * (n > 0))
+    def chance(n):  # the mean square of Laplace noise varies by at most (2 + 3)/2 times that of Gaussian noise
+        return gamma_lower(n / share, math.fsum(z * z for _, z in solved[:n]) / share) if n else 1.0
+    n, share, alone = len(relations), 5.0 if laplace else 2.0, sum(all(key[0] == TRANSITIONS for key in relation) for relation in relations)
+    report("size of the noise", "as stated", f"{n} relations: mean square {math.fsum(z * z for _, z in solved) / max(n, 1):.4g}, P = "
+           f"{chance(n):.3g}, {alone} of transitions alone: P = {chance(alone):.3g}",
+           min(chance(n), chance(alone)) >= 5e-7 and 1.0 - chance(n) >= 1e-12 * (n > 0))
 
 def query_of(doc):
     """Return the query: that of the statement, or for version 5 that of the population and the families."""
