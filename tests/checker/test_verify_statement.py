@@ -273,8 +273,10 @@ def test_the_command(checker, folder, capsys):
     ],
 )
 def test_a_second_group_loses_at_most_what_the_release_does(checker, changed, differs):
-    one = {"scale": 4.0, "joint": 0.5, "sensitivity": 2.0, "users": 40, "share": 0.4, "std": changed.get("scale", 4.0),
-           "noise": "discrete_gaussian"} | changed  # fmt: skip
+    one = {
+        "scale": 4.0, "joint": 0.5, "sensitivity": 2.0, "users": 40, "share": 0.4,
+        "noise": "discrete_gaussian", "std": changed.get("scale", 4.0), **changed,
+    }  # fmt: skip
     record = {
         "kind": "noise", "noise": one["noise"], "scales": {"clipped_answers": one["scale"]}, "levels": 1,
         "sensitivities": {"clipped_answers": one["sensitivity"]}, "joint": one["joint"], "exchanges": [],
