@@ -384,6 +384,14 @@ def test_the_page_in_a_browser_sends_nothing(folder, forged):
             page.locator("#folder").set_input_files(place)
             page.locator("#say").filter(has_text=words).wait_for(timeout=120_000)
             assert page.locator("#rows tr").count() > 100
+        box = page.locator("#drop").bounding_box()
+        place = {"x": box["x"] + 20, "y": box["y"] + 20}
+        data = {"items": [], "files": [str(folder)], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            page.context.new_cdp_session(page).send(
+                "Input.dispatchDragEvent", {"type": kind, "data": data, **place}
+            )
+        page.locator("#say").filter(has_text="all agree").wait_for(timeout=120_000)
         assert asked == [PAGE.as_uri()]
         assert said == []
         failed = page.evaluate("fetch('https://example.org').then(() => false, () => true)")
