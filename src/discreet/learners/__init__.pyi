@@ -10,6 +10,8 @@ from discreet.learners.offline.apvi import OfflinePolicy as OfflinePolicy
 from discreet.learners.offline.decision_points import DecisionPoints as DecisionPoints
 from discreet.learners.offline.decision_points import DecisionPolicy as DecisionPolicy
 from discreet.learners.offline.interface import OfflineLearner as OfflineLearner
+from discreet.learners.offline.linear_advantage import AdvantagePolicy as AdvantagePolicy
+from discreet.learners.offline.linear_advantage import LinearAdvantage as LinearAdvantage
 from discreet.learners.offline.linear_pevi import DPPEVI as DPPEVI
 from discreet.learners.offline.linear_pevi import DPVAPVI as DPVAPVI
 from discreet.learners.offline.linear_pevi import PEVI as PEVI
