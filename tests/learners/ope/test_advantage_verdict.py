@@ -44,7 +44,7 @@ def judged(seed, effect, n=4000, logged=False):
     answers = asked.answers(given, n, chance if logged else None)
     clip = asked.clip(n, query.multiplier)
     sums = query.release(asked.vectors(answers, clip), clip, Seeded(seed, 3))
-    return asked, asked.read(sums, clip, n, query.std)
+    return asked, asked.read(sums, clip, n, query.std, logged=logged)
 
 
 @pytest.mark.parametrize("logged", [False, True])
@@ -55,7 +55,7 @@ def test_a_gain_is_shown_and_its_interval_holds_the_truth(logged):
     truth = (0.15 * x[:, 0] * (2 * best - 1) - 0.15 * x[:, 0] * 0.6 * x[:, 0]).mean()
     assert found.shown
     assert found.low < truth < found.high
-    assert found.deviation == pytest.approx(np.hypot(found.sampling, found.noise))
+    assert found.deviation == pytest.approx(np.hypot(np.hypot(found.sampling, found.noise), found.model))
 
 
 @pytest.mark.statistics

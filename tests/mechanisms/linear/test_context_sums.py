@@ -13,7 +13,12 @@ import discreet as dr
 from discreet.core.rng import Secure, Seeded
 from discreet.device.feature_map import FeatureMap
 from discreet.device.linear_forms import GRAM, RESPONSE
-from discreet.mechanisms.linear.context_sums import ContextSums, Visits
+from discreet.mechanisms.linear.context_sums import (
+    GRAM_FAMILY,
+    RESPONSE_FAMILY,
+    ContextSums,
+    Visits,
+)
 
 CENTRAL = dr.Central(epsilon=1.0, delta=1e-6)
 
@@ -53,7 +58,7 @@ def sums(phi, actions, y, blocks=2):
 def test_the_largest_change_is_the_stated_loss(visits, p):
     one = session(visits)
     (record,) = one.records
-    scales = {name: record.scales[f"{name}[0]"] for name in (GRAM, RESPONSE)}
+    scales = {GRAM: record.scales[GRAM_FAMILY], RESPONSE: record.scales[RESPONSE_FAMILY]}
     rng, most = np.random.default_rng([visits, p]), 0.0
 
     def loss(z, actions):
@@ -89,7 +94,7 @@ def test_the_largest_change_is_the_stated_loss(visits, p):
 
 def test_fewer_visits_of_a_user_are_within_the_bound():
     record = session(3).records[0]
-    scales = {name: record.scales[f"{name}[0]"] for name in (GRAM, RESPONSE)}
+    scales = {GRAM: record.scales[GRAM_FAMILY], RESPONSE: record.scales[RESPONSE_FAMILY]}
     whole = sums(np.array([[1.0, 0.0]] * 3), [0] * 3, [1.0] * 3)
     assert squared_loss(whole, scales) < record.joint**2
 
@@ -98,7 +103,7 @@ def test_fewer_visits_of_a_user_are_within_the_bound():
 def test_scale_of_the_noise_and_guarantee(randomness):
     one = session(3, randomness=randomness)
     (record,) = one.records
-    assert record.scales[f"{GRAM}[0]"] == pytest.approx(3 * 1.25 / record.joint)
+    assert record.scales[GRAM_FAMILY] == pytest.approx(3 * 1.25 / record.joint)
     assert one.guarantee.epsilon == pytest.approx(1.0, rel=1e-6)
     assert one.guarantee.delta == 1e-6
 
@@ -118,11 +123,11 @@ def test_law_of_the_noise(kind):
     first, second = np.triu_indices(4, 1)
     off = gram[:, :, first, second].ravel()
     diagonal = np.diagonal(gram, axis1=2, axis2=3).ravel()
-    for values, s in ((off, scale[f"{GRAM}[0]"]), (diagonal, math.sqrt(2) * scale[f"{GRAM}[0]"]),
-                      (response.ravel(), scale[f"{RESPONSE}[0]"])):  # fmt: skip
+    for values, s in ((off, scale[GRAM_FAMILY]), (diagonal, math.sqrt(2) * scale[GRAM_FAMILY]),
+                      (response.ravel(), scale[RESPONSE_FAMILY])):  # fmt: skip
         assert stats.kstest(values / s, "norm").pvalue > 1e-4
-    assert draws[0].gram_std == pytest.approx(scale[f"{GRAM}[0]"])
-    assert draws[0].response_std == pytest.approx(scale[f"{RESPONSE}[0]"])
+    assert draws[0].gram_std == pytest.approx(scale[GRAM_FAMILY])
+    assert draws[0].response_std == pytest.approx(scale[RESPONSE_FAMILY])
     # entries of one release are uncorrelated
     for one, other in ((gram[:, 0, 0, 1], gram[:, 1, 0, 1]), (gram[:, 0, 0, 0], response[:, 0, 0])):
         assert abs(np.corrcoef(one, other)[0, 1]) < 3.9 / math.sqrt(400)
@@ -160,7 +165,7 @@ def test_laplace_noise():
     assert one.guarantee.delta == 0.0
     # the l1 change of one visit is at most (p + 1) / s_G + sqrt(p) / s_u
     p, s = 3, record.scales
-    assert record.joint == pytest.approx(2 * ((p + 1) / s[f"{GRAM}[0]"] + math.sqrt(p) / s[f"{RESPONSE}[0]"]))
+    assert record.joint == pytest.approx(2 * ((p + 1) / s[GRAM_FAMILY] + math.sqrt(p) / s[RESPONSE_FAMILY]))
 
 
 def test_strange_values_are_allowed_and_bounded():

@@ -77,6 +77,20 @@ class AdvantagePolicy:
         chosen: Ints = self.advantages(contexts).argmax(axis=-1)
         return chosen
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the policy as plain values, for JSON; :meth:`from_dict` is the inverse."""
+        return {"features": self.features.to_dict(), "theta": self.theta.tolist()}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> AdvantagePolicy:
+        """Return the policy with these plain values. Raises ``ValueError`` if they are not those of one."""
+        try:
+            features = FeatureMap.from_dict(plain["features"])
+            shape = (features.actions, features.dimension)
+            return cls(features, checks.floats("theta", np.array(plain["theta"], np.float64), shape))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"policy: is not written as to_dict writes it ({error!r})") from None
+
 
 @dataclass(frozen=True, kw_only=True)
 class LinearAdvantage(Knobs):

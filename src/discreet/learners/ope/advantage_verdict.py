@@ -19,6 +19,9 @@ Users answer with (d, d^2), clipped and summed with noise by
 :class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum`, which states neighbours and sensitivity. The
 bound C is public: it follows from theta and the numbers of users and noise.
 
+Without logged probabilities, the interval is widened by :attr:`AdvantageQuestion.model_error`, the expected
+size of the bias from errors of both models.
+
 A gain is *shown* if the lower end of its interval is above 0. Conditions of the verdict, which no release can
 test: no unrecorded cause influences both action and outcome (unless probabilities were logged), every action
 of the policy is sometimes taken in such contexts (positivity), and e or q is right.
@@ -44,6 +47,7 @@ __all__ = ["AdvantageQuestion", "AdvantageVerdict"]
 
 FLOOR = 0.05  # least probability of an action that the answers divide by
 _REACH = 2.0  # least C, in predicted standard deviations of an answer
+_SPREAD = 0.2  # of probabilities and of outcomes over contexts, before any data
 _SECOND = 0.25  # weight of d^2 / C relative to d
 
 
@@ -54,7 +58,8 @@ class AdvantageVerdict:
     Attributes
     ----------
     estimate, low, high : gain in the units of the target, and its interval.
-    deviation : standard deviation of the estimate; ``sampling`` and ``noise`` are its two parts.
+    deviation : standard deviation of the estimate. Its parts are ``sampling``, ``noise``, and ``model``, the
+        error of both models (0 if probabilities were logged).
     level : confidence level of the interval.
     users : number of users who answered.
     shown : True if the interval is above 0.
@@ -68,6 +73,7 @@ class AdvantageVerdict:
     deviation: float
     sampling: float
     noise: float
+    model: float
     level: float
     users: int
 
@@ -119,23 +125,23 @@ class AdvantageQuestion:
     @cached_property
     def _taken(self) -> Floats:
         """(A, p) coefficients of the probabilities of actions minus their shares, shrunk for the noise."""
-        weight, cov = self._regression
+        weight, cov = self._regression(_SPREAD / self.release.features.own_radius)
         total = self.release.gram.sum(axis=0)
         shares = (self.shares / self.shares.sum())[:, None]
         found: Floats = (self.release.gram[:, :, -1] - shares * total[:, -1]) @ weight @ cov
         return found
 
-    @cached_property
-    def _regression(self) -> tuple[Floats, Floats]:
-        """W and S (p, p): the posterior mean of coefficients with response u is S W^T u, their covariance S.
+    def _regression(self, spread: float) -> tuple[Floats, Floats]:
+        """Return W and S (p, p): coefficients with response u have the posterior mean S W u and covariance S.
 
-        It is that of a target with variance 1/4, for the sum of all Gram matrices and their noise.
+        spread : prior standard deviation of a coefficient. The target has the variance 1/4, and the Gram
+        matrix is the noisy sum over actions.
         """
         release = self.release
         (blocks, p), noise = release.response.shape, release.gram_std**2
         values, vectors = np.linalg.eigh(release.gram.sum(axis=0))
         values = np.maximum(values, 0.0)
-        prior = release.features.own_radius**2 / p / 4.0
+        prior = spread**2
         c = 0.25 * values + noise * (1.0 + blocks * prior * p) + 1e-9
         cov = (vectors / (1.0 / prior + values**2 / c)) @ vectors.T
         return (vectors * (values / c)) @ vectors.T, cov
@@ -145,18 +151,19 @@ class AdvantageQuestion:
         """Standard deviation of the bias from errors of both models, for one decision of each user.
 
         The bias is the mean of the product of the errors of e and q, divided by e. The errors are taken as
-        independent, with the posterior covariance of a regression on the sum of all Gram matrices.
+        independent, with the posterior covariances of regressions on the sum of all Gram matrices. A priori,
+        both functions vary over contexts with a standard deviation of about ``_SPREAD``.
         """
         gram = self.release.gram.sum(axis=0)
         scale = float(gram[-1, -1])
         if scale <= 0.0:
             return 1.0
         values, vectors = np.linalg.eigh(gram / scale)
-        ours = (vectors * np.maximum(values, 0.0)) @ vectors.T @ self._regression[1]
-        share = float(np.mean(self.shares / self.shares.sum()))
-        return min(
-            1.0, math.sqrt(max(0.0, float(np.trace(ours @ ours)))) / self.release.features.own_radius / share
-        )
+        spread = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        radius = self.release.features.own_radius
+        taken, outcome = (spread @ self._regression(one)[1] for one in (_SPREAD / radius, _SPREAD))
+        squared = max(0.0, float(np.trace(taken @ outcome)))
+        return min(1.0, math.sqrt(squared) / radius / float(np.mean(self.shares / self.shares.sum())))
 
     def probabilities(self, phi: Floats) -> Floats:
         """Return (n, A) estimated probabilities of the actions for features (n, p), at least ``FLOOR``."""
@@ -204,7 +211,7 @@ class AdvantageQuestion:
         return np.stack([answers, _SECOND * answers**2 / clip], axis=1)
 
     def read(
-        self, sums: ArrayLike, clip: float, users: int, std: float, level: float = 0.95
+        self, sums: ArrayLike, clip: float, users: int, std: float, level: float = 0.95, logged: bool = False
     ) -> AdvantageVerdict:
         """Return the verdict from the noisy sums.
 
@@ -215,6 +222,7 @@ class AdvantageQuestion:
         users : number of users who answered.
         std : standard deviation of the noise of a sum, in units of C.
         level : confidence level of the interval, in (0, 1).
+        logged : True if the answers used logged probabilities.
 
         Raises
         ------
@@ -228,6 +236,9 @@ class AdvantageQuestion:
         # at least the noise of the second sum, so that a low draw does not shorten the interval to nothing
         variance = max(square - first**2, 0.0) + noise * clip / _SECOND
         sampling = math.sqrt(variance / users)
-        deviation = math.hypot(sampling, noise)
+        model = 0.0 if logged else self.model_error
+        deviation = math.hypot(sampling, noise, model)
         reach = NormalDist().inv_cdf(0.5 + level / 2.0) * deviation
-        return AdvantageVerdict(first, first - reach, first + reach, deviation, sampling, noise, level, users)
+        return AdvantageVerdict(
+            first, first - reach, first + reach, deviation, sampling, noise, model, level, users
+        )

@@ -45,8 +45,11 @@ from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.mechanisms.linear.linear_session import NoiseDraws
 from discreet.mechanisms.query_checks import check_source
 
-__all__ = ["ContextRelease", "ContextSums", "Visits", "visits_record"]
+__all__ = [
+    "GRAM_FAMILY", "RESPONSE_FAMILY", "ContextRelease", "ContextSums", "Visits", "visits_record",
+]  # fmt: skip
 
+GRAM_FAMILY, RESPONSE_FAMILY = "0.gram[0]", "0.response[0]"  # names in the record; all actions are one unit
 _MOST_VISITS = 2**27  # sums of so many products below 2^24 are exact in float64, also with noise
 
 
@@ -136,7 +139,7 @@ class ContextSums(Guarded):
         checks.choice("features.form", features.form, ("per_action",))
         check_source(randomness)
         self.visits = checks.integer("visits", visits, 1)
-        self._randomness = randomness
+        self.randomness = randomness
         if privatizer.trust not in ("joint", "none"):
             raise ValueError(f"privatizer = {checks.said(privatizer)}: must be Central(...) or NoPrivacy()")
         self._mechanism = privatizer.mechanism(
@@ -150,7 +153,7 @@ class ContextSums(Guarded):
 
     def _promised(self) -> tuple[tuple[MechanismRecord, ...], Any]:
         """Return the records of the mechanism and the guarantee for one user."""
-        mechanism, kind = self._mechanism, self._randomness.kind
+        mechanism, kind = self._mechanism, self.randomness.kind
         if not mechanism.records:
             return (), no_guarantee(kind)
         (one,) = mechanism.records
@@ -160,8 +163,8 @@ class ContextSums(Guarded):
             reason := mechanism.inexact(self.query, mechanism.noise, larger, self._grid, None)
         ):
             raise ValueError(reason)
-        scales = {name: self.visits * scale for name, scale in one.scales.items()}
-        record = visits_record(self.query, self.visits, one.noise, scales)
+        scales = [self.visits * one.scales[f"{name}[0]"] for name in (GRAM, RESPONSE)]
+        record = visits_record(self.query, self.visits, one.noise, *scales)
         stated = mechanism.stated
         delta = 0.0 if mechanism.noise == "laplace" else stated.delta
         guarantee = guarantee_of(
@@ -243,8 +246,8 @@ class ContextSums(Guarded):
             draws = NoiseDraws(mechanism, query)
             if self._grid is not None:
                 checked_on_grid(cells, 1)
-            if isinstance(self._randomness, Seeded):
-                noise = float(self.visits) * draws.at(self._randomness.keys.noise, 0, 0)
+            if isinstance(self.randomness, Seeded):
+                noise = float(self.visits) * draws.at(self.randomness.keys.noise, 0, 0)
             else:
                 noise = checked_on_grid(draws.from_coins(SecureRng(), float(self.visits)), 1)
             cells = draws.in_values(cells + noise)
@@ -256,21 +259,22 @@ class ContextSums(Guarded):
         return ContextRelease(self.features, self.visits, users, found[GRAM], found[RESPONSE], std[0], std[1])
 
 
-def visits_record(query: ContextQuery, visits: int, noise: Any, scales: dict[str, float]) -> MechanismRecord:
+def visits_record(
+    query: ContextQuery, visits: int, noise: Any, gram: float, response: float
+) -> MechanismRecord:
     """Return the privacy record of a release of sums over visits.
 
-    query : query of one visit. visits : m. noise : kind of noise. scales : noise scales by "family[action]".
+    query : query of one visit. visits : m. noise : kind of noise. gram, response : noise scales.
     """
     laplace = noise.endswith("laplace")
     kind: Any = "laplace" if laplace else "goe"
-    per = {
-        family: np.array([scales[f"{family}[{a}]"] for a in range(query.features.blocks)])
-        for family in (GRAM, RESPONSE)
-    }
-    losses = query.losses(kind, per)
+    blocks = query.features.blocks
+    losses = query.losses(kind, {GRAM: np.full(blocks, gram), RESPONSE: np.full(blocks, response)})
     (unit,) = query.units(kind)
-    own = {f"{name}[{a}]": visits * one for name, one in unit.own.items() for a in unit.steps}
-    joint = visits * (math.fsum(losses) if laplace else math.hypot(*losses))
-    ordered = {name: scales[name] for name in own}
-    what = f"one noisy sum of phi phi^T and phi y of each action, over at most {visits} visits a person"
-    return MechanismRecord(what, noise, ordered, own, joint)
+    return MechanismRecord(
+        f"one noisy sum of phi phi^T and phi y of each action, over at most {visits} visits a person",
+        noise,
+        {GRAM_FAMILY: gram, RESPONSE_FAMILY: response},
+        {GRAM_FAMILY: visits * unit.own[GRAM], RESPONSE_FAMILY: visits * unit.own[RESPONSE]},
+        visits * (math.fsum(losses) if laplace else math.hypot(*losses)),
+    )
