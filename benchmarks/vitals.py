@@ -28,6 +28,7 @@ from discreet.mechanisms.dataset.clipped_sum import ClippedSum
 from discreet.mechanisms.linear.context_sums import Visits
 
 DELTA = 1e-6
+MANY = 30_000  # stays that give a true gain
 GAINS = (("linear", 5_000, None), ("linear", 5_000, 3.0), ("linear", 5_000, 1.0), ("linear", 20_000, 1.0),
          ("nonlinear", 20_000, None), ("nonlinear", 20_000, 3.0), ("nonlinear", 20_000, 1.0))  # fmt: skip
 JUDGED = ((1.0, True), (1.0, False), (3.0, True), (3.0, False))  # epsilon, logged probabilities
@@ -68,15 +69,15 @@ def judged(
 
 def print_gains(seeds: int) -> None:
     """Print the true gains, a row for each setting."""
-    print("| readings | stays | ε | mean gain ± standard error | least | largest |\n|---|---|---|---|---|---|")
+    print(
+        "| readings | stays | ε | mean gain ± standard error | least | largest |\n|---|---|---|---|---|---|"
+    )
     for readings, users, epsilon in GAINS:
         gains = []
         for seed in range(seeds):
             world = VitalsWorld(readings, seed=seed)  # type: ignore[arg-type]
             policy = learned(world, stored(world.play(users, 100 + seed)), epsilon, seed)[2]
-            gains.append(
-                world.play(20_000, 1, policy).returns.mean() - world.play(20_000, 1).returns.mean()
-            )
+            gains.append(world.play(20_000, 1, policy).returns.mean() - world.play(20_000, 1).returns.mean())
         error = np.std(gains, ddof=1) / np.sqrt(seeds)
         said = "none" if epsilon is None else f"{epsilon:g}"
         print(
@@ -90,19 +91,19 @@ def print_verdicts(runs: int, effect: float) -> None:
     """Print shares of runs in which a gain is shown and, with an effect, in which the interval is right."""
     print("| ε | probabilities | interval holds the gain | shown | mean gain | mean deviation |")
     print("|---" * 6 + "|")
-    for epsilon, logged in JUDGED:
-        found = []
-        for seed in range(runs):
-            world = VitalsWorld(
-                effect=effect, skill=0.0, swayed=0.3, vitals=10, horizon=6, seed=seed % 20
-            )
-            policy, verdict = judged(world, world.play(5_000, 1000 + seed), epsilon, logged, seed)
-            gain = 0.0
-            if effect:
-                changed, usual = world.play(40_000, seed, policy, once=True), world.play(40_000, seed)
-                gain = changed.returns.mean() - usual.returns.mean()
-            found.append((verdict.low <= gain <= verdict.high, verdict.shown, gain, verdict.deviation))
-        holds, shown, gain, deviation = np.mean(np.array(found, float), axis=0)
+    found: dict[tuple[float, bool], list[tuple[float, ...]]] = {cell: [] for cell in JUDGED}
+    for seed in range(runs):
+        world = VitalsWorld(effect=effect, skill=0.0, swayed=0.3, vitals=10, horizon=6, seed=seed % 20)
+        stays, usual = (
+            world.play(5_000, 1000 + seed),
+            world.play(MANY, seed).returns.mean() if effect else 0.0,
+        )
+        for epsilon, logged in JUDGED:
+            policy, one = judged(world, stays, epsilon, logged, seed)
+            gain = world.play(MANY, seed, policy, once=True).returns.mean() - usual if effect else 0.0
+            found[epsilon, logged].append((one.low <= gain <= one.high, one.shown, gain, one.deviation))
+    for (epsilon, logged), rows in found.items():
+        holds, shown, gain, deviation = np.mean(np.array(rows, float), axis=0)
         said = "logged" if logged else "estimated"
         print(
             f"| {epsilon:g} | {said} | {100 * holds:.1f} % | {100 * shown:.1f} % | {gain:.4f} | "
