@@ -106,7 +106,8 @@ def test_a_schema_without_contexts_is_refused():
     from discreet.data.schema import Schema
 
     rows = pd.DataFrame({
-        "user": [0], "episode": [0], "step": [0], "state": [0], "action": [0], "reward": [0.0], "next_state": [0]
+        "user": [0], "episode": [0], "step": [0], "state": [0], "action": [0], "reward": [0.0],
+        "next_state": [0],
     })  # fmt: skip
     with pytest.raises(ValueError, match=r"context\.columns"):
         read_visits(open_source(rows, Schema("d", "p", Layout(2, 2, 1))))

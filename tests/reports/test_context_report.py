@@ -47,8 +47,13 @@ def test_policy_is_written_and_read(tmp_path):
     assert json.loads((tmp_path / "policy.json").read_text())["privacy"] == "a note"
 
 
-@pytest.mark.parametrize("damage", [lambda one: {}, lambda one: {**one, "theta": [[1.0]]},
-                                    lambda one: {**one, "format": "x"}, lambda one: {**one, "features": 3}])  # fmt: skip
+DAMAGES = [
+    lambda one: {}, lambda one: {**one, "theta": [[1.0]]}, lambda one: {**one, "format": "x"},
+    lambda one: {**one, "features": 3},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_files_are_refused(tmp_path, damage):
     write_context_policy(tmp_path, report().policy, ("wait", "treat"), "")
     path = tmp_path / "policy.json"

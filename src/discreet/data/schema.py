@@ -710,7 +710,7 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
         censored=_censored(content.get("censored"), states, state_labels),
         declared=dict(table_of("declared", content.get("declared", {}))),
         groups=_groups(content.get("groups")),
-        context=_context(content.get("context"), actions),
+        context=parse_context(content.get("context"), actions),
     )
 
 
@@ -725,8 +725,11 @@ def _with_context(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, "states": 2, "terminal": {"states": [1], "unfinished": "terminal"}}
 
 
-def _context(value: Any, actions: int) -> Contexts | None:
-    """Return the declared contexts, or None if the schema has none."""
+def parse_context(value: Any, actions: int) -> Contexts | None:
+    """Return the contexts that the table ``[context]`` declares, or None if ``value`` is None.
+
+    actions : number of actions. Raises ``ValueError`` if a key or value is not allowed.
+    """
     if value is None:
         return None
     given = table_of("context", value)
