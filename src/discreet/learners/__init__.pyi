@@ -47,6 +47,7 @@ from discreet.learners.online.ucrl_vtr import UCRLVTRPlus as UCRLVTRPlus
 from discreet.learners.ope.release_split import split_release as split_release
 from discreet.pipeline.world_model import WorldModel as WorldModel
 from discreet.pipeline.world_model import world_model as world_model
+from discreet.reports.context_report import read_context_policy as read_context_policy
 from discreet.reports.policy_inputs import save_policy as save_policy
 
 __all__: list[str]
