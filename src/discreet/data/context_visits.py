@@ -5,7 +5,7 @@ pass keeps all rows in memory: 8 bytes for each context and row. A context that 
 counts as missing, and the feature map replaces it by the middle of its range.
 
 The target of a visit is the later return: the sum of rewards of this row and of the later rows of the
-episode, scaled from the declared range of returns to [0, 1] and clipped.
+episode. It is scaled from the declared range of returns to [0, 1] and clipped.
 """
 
 from __future__ import annotations

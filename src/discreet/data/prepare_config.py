@@ -42,9 +42,9 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     [prepare.reward]
     on = { discharged = 1.0 }
 
-With ``[context.columns]`` (:mod:`.schema`), there is no section ``[prepare.states]``. Each context column is
-the name of a declared number, and the prepared rows hold these numbers in place of states. ``[prepare.end]``
-is required, and each person has one episode.
+With ``[context.columns]`` (:mod:`.schema`), the section ``[prepare.states]`` must be left out. Each context
+column is the name of a declared number. The prepared rows have these numbers instead of states.
+``[prepare.end]`` is required, and each person has one episode.
 
 The declaration is not learned from the records, so it uses no privacy budget. Its author chooses cut points,
 codebooks and scalings, and declares their origin under ``[provenance]``. Users are never removed because of
@@ -96,7 +96,7 @@ UNITS = {
     "day": 86400 * SECOND,
 }
 MOST_LABELS = 100_000
-PRESENT = "present"  # the state of steps whose contexts are in place of states
+PRESENT = "present"  # the state of steps of episodes with contexts
 _OF_STATES = ("states", "mask", "stationary", "terminal", "features")
 CENSORED = "censored"  # terminal state of episodes whose outcome is unknown
 
@@ -376,7 +376,7 @@ class Declaration:
         step without an action, values with ``before`` use only rows before this limit
     strict : True if readings after the action are rejected; False if they only cause a warning
     files : public files that the declaration reads
-    context : real-valued contexts in place of states, or None
+    context : real-valued contexts instead of states, or None
     origin : declared origin of the contexts, or None
     text : text of the declaration
     """
@@ -412,7 +412,7 @@ class Declaration:
 
     @property
     def published(self) -> Schema:
-        """Schema of the prepared rows; not ``schema`` if there are contexts in place of states."""
+        """Schema of the prepared rows; not ``schema`` if there are contexts instead of states."""
         schema = self.schema
         if self.context is None:
             return schema
@@ -564,7 +564,7 @@ def _without_context(
     Raises ``ValueError`` if the section has keys that do not fit contexts.
     """
     if "states" in asked:
-        raise ValueError("prepare.states: must be left out with [context], contexts are in place of states")
+        raise ValueError("prepare.states: must be left out with [context], contexts are instead of states")
     if "censored" in table_of("prepare.end", asked["end"]):
         raise ValueError("prepare.end.censored: must be left out with [context]")
     if content.get("episodes_per_user", 1) != 1 or content.get("contribute", "error") != "error":

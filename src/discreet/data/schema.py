@@ -43,11 +43,11 @@ This module does not read any rows of users. ::
     column = "sex"                  # column with the label of the user's group, the same in all their rows
     labels = ["female", "male", "other"]                    # at most 12
 
-    [context]                       # optional: real-valued contexts in place of states (linear-advantage)
+    [context]                       # optional: real-valued contexts instead of states (linear-advantage)
 
-    basis = "linear"                # or ["poly", 2], ["fourier", 60, 0.3, 1], ["tiles", 8, 1]
-    radius = 2.0                    # optional, see discreet.device.feature_map
-    propensity = "chance"           # optional: column with the probability of the action that was taken
+    basis = "linear"                # optional, also radius: see discreet.device.feature_map
+
+    propensity = "chance"           # optional: column with the probability of the action
 
     [context.columns]               # columns with their public ranges, from outside knowledge
 
@@ -240,7 +240,7 @@ class Schema:
     groups : Groups, optional
         Public groups of users, for decision points. The outcome and the gain are reported for each group.
     context : Contexts, optional
-        Real-valued contexts in place of states, for :class:`~discreet.learners.LinearAdvantage`.
+        Real-valued contexts instead of states, for :class:`~discreet.learners.LinearAdvantage`.
 
     Raises
     ------
@@ -352,8 +352,8 @@ class Schema:
         own = (self.layout.states, self.layout.mask, self.state_labels, self.terminal, self.unfinished)
         if own != (2, None, None, (1,), "terminal"):
             raise ValueError(
-                "context: must be given without states, terminal states and a mask of actions, contexts are "
-                "in place of states"
+                "context: must be given without states, terminal states and a mask of actions; contexts are "
+                "instead of states"
             )
         for name in ("outcomes", "known", "censored", "groups", "features"):
             if getattr(self, name) is not None:
@@ -721,7 +721,7 @@ def _with_context(content: Mapping[str, Any]) -> dict[str, Any]:
     """
     for name in ("states", "terminal", "stationary", "features", "censored", "groups"):
         if name in content:
-            raise ValueError(f"{name}: must be left out with [context], contexts are in place of states")
+            raise ValueError(f"{name}: must be left out with [context], contexts are instead of states")
     return {**content, "states": 2, "terminal": {"states": [1], "unfinished": "terminal"}}
 
 

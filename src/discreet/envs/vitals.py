@@ -56,7 +56,7 @@ class Stays:
 
 @dataclass(frozen=True)
 class VitalsWorld:
-    """World of simulated stays.
+    """Environment of simulated stays.
 
     Parameters
     ----------

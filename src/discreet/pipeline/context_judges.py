@@ -86,7 +86,7 @@ class ContextJudges(Guarded):
     def told(self, records: tuple[Any, ...]) -> SecondGroup:
         """Return the public facts about the group, for the ledger and the statement.
 
-        records : records of the release of the others. Raises ``ValueError`` if nobody judges, or if no sum
+        records : records of the release of the others. Raises ``ValueError`` if no user judges, or if no sum
         has the same loss as these records.
         """
         if not self.users:

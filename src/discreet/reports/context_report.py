@@ -120,7 +120,9 @@ def write_context_policy(folder: Path, policy: AdvantagePolicy, actions: tuple[s
 
 
 def read_context_policy(where: str | Path) -> AdvantagePolicy:
-    """Return the policy in a file ``policy.json``, or in the folder that contains it.
+    """Return the policy in a file ``policy.json``.
+
+    where : the file, or the folder that contains it.
 
     ``policy(contexts)`` returns an index of an action for each context, an array (n, columns) in the order of
     ``policy.features.columns``. Raises ``ValueError`` if the file does not exist or has another format.

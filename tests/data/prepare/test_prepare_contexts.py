@@ -1,4 +1,4 @@
-"""Preparation of raw vital signs: contexts in place of states."""
+"""Preparation of raw vital signs: contexts instead of states."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def changed(old, new, tmp_path):
         (
             "[prepare.actions]",
             '[prepare.states]\nproduct = ["drug"]\n[prepare.actions]',
-            "in place of states",
+            "instead of states",
         ),
         ("horizon = 3", "horizon = 3\nepisodes_per_user = 2", "episodes_per_user"),
     ],

@@ -1,12 +1,12 @@
 """Offline learner for real-valued contexts, such as vital signs: one private regression on stored visits.
 
-Of each user, at most m visits count. A visit has a context x, the action a that was taken, and the later
+At most m visits of each user count. A visit has a context x, the action a that was taken, and the later
 return of the episode, scaled to [0, 1], as target y. One noisy release
 (:mod:`discreet.mechanisms.linear.context_sums`) has the sums G_a of phi phi^T and u_a of phi (y - 1/2) over
 the visits with action a. Everything below is a function of this release, so it costs no privacy:
 
-1. Model: E[y | x, a] = 1/2 + phi(x) theta_a, where theta_a = beta + d_a, beta ~ N(0, t0^2 I) and
-   d_a ~ N(0, t1^2 I): actions share most of their coefficients.
+1. Model: E[y | x, a] = 1/2 + phi(x) theta_a with theta_a = beta + d_a. A priori beta is N(0, t0^2 I) and
+   d_a is N(0, t1^2 I), so actions share most of their coefficients.
 2. If all actions were taken in similar contexts, G_a is nearly r_a T, where T is the sum of all G_a and r_a
    the share of action a. Each G_a is therefore shrunk towards r_a T, by the James-Stein factor: one minus the
    expected squared norm of the noise in the differences, divided by their squared norm, and at least 0.
@@ -147,7 +147,7 @@ class LinearAdvantage(Knobs):
 def _pooled(gram: Floats, variance: float) -> tuple[Floats, Floats]:
     """Return matrices shrunk towards their shares of the sum, and the noise variance (A,) of their entries.
 
-    gram : (A, p, p) noisy matrices. variance : of the noise of an entry off the diagonal.
+    gram : (A, p, p) noisy matrices. variance : variance of the noise off the diagonal.
     """
     blocks, p = gram.shape[:2]
     if not variance:
@@ -169,8 +169,11 @@ def _fitted(
 ) -> tuple[float, Floats]:
     """Return the logarithm of the marginal likelihood, without constants, and the posterior mean (A, p).
 
-    gram : (A, p, p) nonnegative matrices. response : (A p,). prior : (A, A) prior covariance of one
-    coefficient over actions. noise : variances of the entries of ``gram`` (A,) and of ``response``.
+    gram, response : matrices without negative eigenvalues (A, p, p), and responses (A p,).
+
+    noise : noise variances of the entries of ``gram`` by action, and of ``response``.
+
+    prior : (A, A) prior covariance of one coefficient over actions.
     """
     blocks, p = gram.shape[:2]
     one, at = np.eye(p), [slice(a * p, (a + 1) * p) for a in range(blocks)]

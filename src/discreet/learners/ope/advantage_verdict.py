@@ -11,9 +11,9 @@ mean of d is the gain (doubly robust). Both models are public:
 
 - q(x, a) = 1/2 + phi(x) theta_a, clipped to [0, 1], from the release of the other users.
 - e(a | x): a logged probability, if the data have one. Otherwise phi(x) g_a / phi_0(x), from the same
-  release: the last feature is the intercept phi_0, so the last column of G_a is the sum of phi phi_0 over
-  visits with action a, and g_a is its regression on the sum of all Gram matrices, shrunk to the share of the
-  action. It is at least ``FLOOR``.
+  release. The last feature is the intercept phi_0, so the last column of G_a is the sum of phi phi_0 over
+  visits with action a. Its regression on the sum of all Gram matrices, shrunk to the share of the action, is
+  g_a. The result is at least ``FLOOR``.
 
 Users answer with (d, d^2), clipped and summed with noise by
 :class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum`, which states neighbours and sensitivity. The
@@ -22,9 +22,12 @@ bound C is public: it follows from theta and the numbers of users and noise.
 Without logged probabilities, the interval is widened by :attr:`AdvantageQuestion.model_error`, the expected
 size of the bias from errors of both models.
 
-A gain is *shown* if the lower end of its interval is above 0. Conditions of the verdict, which no release can
-test: no unrecorded cause influences both action and outcome (unless probabilities were logged), every action
-of the policy is sometimes taken in such contexts (positivity), and e or q is right.
+A gain is *shown* if the lower end of its interval is above 0. No release can test the conditions of this
+verdict:
+
+- no unrecorded cause influences both action and outcome, unless probabilities were logged;
+- every action of the policy is sometimes taken in such contexts (positivity);
+- e or q is right.
 """
 
 from __future__ import annotations
@@ -45,10 +48,10 @@ from discreet.mechanisms.linear.context_sums import ContextRelease, Visits
 
 __all__ = ["AdvantageQuestion", "AdvantageVerdict"]
 
-FLOOR = 0.05  # least probability of an action that the answers divide by
-_REACH = 2.0  # least C, in predicted standard deviations of an answer
-_SPREAD = 0.2  # of probabilities and of outcomes over contexts, before any data
-_SECOND = 0.25  # weight of d^2 / C relative to d
+FLOOR = 0.05  # least probability of an action
+_REACH = 2.0  # least C, in standard deviations of an answer
+_SPREAD = 0.2  # prior spread of probabilities and outcomes
+_SECOND = 0.25  # weight of d^2 / C
 
 
 @dataclass(frozen=True, eq=False)

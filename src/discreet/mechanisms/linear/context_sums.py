@@ -1,6 +1,6 @@
 """One noisy release of linear sums over stored visits with real-valued contexts.
 
-A user has visits (x, a, y): a context, the action taken, and a target y in [0, 1], such as the later return.
+A visit (x, a, y) is a context x, the action a that was taken, and a target y in [0, 1] (the later return).
 With phi from the public :class:`~discreet.device.feature_map.FeatureMap` (||phi||_2 <= 1), the sums over all
 visits of phi phi^T and of phi (y - 1/2) are released once, separately for each action.
 
@@ -10,12 +10,12 @@ Sensitivity. At most m visits of each user count. A change of the data is theref
 visit each, where a visit that is absent adds zeros. By :mod:`discreet.device.context_form`, one change has at
 most the loss mu_1 of lemma 3 of :mod:`discreet.mechanisms.linear.sensitivities` at the given noise scales,
 and this loss is a norm of the change. The triangle inequality gives m mu_1. Users with m equal visits attain
-it. An absent visit is within the bound: against zeros the squared loss is alpha / 2 + beta / 4, less than
-alpha + beta / 2, the value of lemma 3 at t = 0. At equal scales of matrices and responses, the noise has the
+it. An absent visit is within the bound, since its squared loss against zeros is alpha / 2 + beta / 4. The
+value of lemma 3 at t = 0 is alpha + beta / 2. At equal scales of matrices and responses, the noise has the
 scale s = 1.25 m / mu, for any number of actions.
 
-The visits that count must be chosen without looking at other users' visits, and may be random
-(:mod:`discreet.data.context_visits` draws them by private coins).
+The choice of the visits that count must not depend on other users' visits. It can be random
+(:mod:`discreet.data.context_visits`).
 
 Exact noise (secure randomness). Each phi is truncated towards 0 to multiples of 2^-12, so its norm does not
 grow. Targets are rounded at random to multiples of 1/g in [0, 1]. Sums are integers, and noise is discrete
@@ -50,7 +50,7 @@ __all__ = [
 ]  # fmt: skip
 
 GRAM_FAMILY, RESPONSE_FAMILY = "0.gram[0]", "0.response[0]"  # names in the record; all actions are one unit
-_MOST_VISITS = 2**27  # sums of so many products below 2^24 are exact in float64, also with noise
+_MOST_VISITS = 2**27  # up to this number, sums of products below 2^24 are exact in float64
 
 
 @dataclass(frozen=True, eq=False)
