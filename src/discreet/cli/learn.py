@@ -194,8 +194,8 @@ JudgeShare = Annotated[
     typer.Option(
         "--judge-share",
         help="Share of people, in (0, 1), who are not learned from and judge the policy instead, with the "
-        "same budget: each person is in one of the two groups. For decision points whose rewards are paid by "
-        "a rule.",
+        "same budget: each person is in one of the two groups. For linear-advantage, and for decision points "
+        "whose rewards are paid by a rule.",
     ),
 ]
 
@@ -629,6 +629,7 @@ def _asked_again(release: Path, algorithm: str | None, option: list[str] | None)
 
 _EITHER = (
     "decision-points",
+    "linear-advantage",
     "world-model",
 )  # these learners, and plug-ins, can learn from noisy sums and from exact sums
 

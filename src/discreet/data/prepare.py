@@ -164,7 +164,7 @@ def prepare(
     with aside(out) as hidden:
         if rule is not None:  # the owner's rule for the records also applies to the prepared rows
             shutil.copyfile(rule, hidden / RULE)
-        _write_rows(hidden / ROWS, map(maker, parts(reader, memory, scratch, progress)))
+        _write_rows(hidden / ROWS, map(maker, parts(reader, memory, scratch, progress)), columns_of(declared))
         if reader.offences.counts:
             refuse(reader.offences, private)
         maker.refuse_late()
@@ -178,11 +178,11 @@ def prepare(
     return PreparedFolder(out, schema, maker.people, maker.episodes, maker.steps, counts, notes)
 
 
-def _write_rows(path: Path, tables: Iterable[pa.Table | None]) -> None:
-    with _writer(path) as writer:
+def _write_rows(path: Path, tables: Iterable[pa.Table | None], columns: Any) -> None:
+    with _writer(path, columns) as writer:
         for table in tables:
             if table is not None:
-                writer.write_table(table.cast(_COLUMNS))
+                writer.write_table(table.select(columns.names).cast(columns))
 
 
 def _check_rows(path: Path, schema: Schema, progress: Progress | None) -> None:
@@ -207,7 +207,7 @@ def _owner_rule(places: Sequence[TableSource], dataset: str) -> Path | None:
 
 def _write_documents(folder: Path, declared: Declaration, counts: Mapping[str, int]) -> Schema:
     """Write the schema, the declaration, its files and the counts to ``folder``. Returns the schema."""
-    write_schema(declared.schema, folder / SCHEMA)
+    write_schema(declared.published, folder / SCHEMA)
     _say_origin(folder / SCHEMA, declared)
     (folder / DECLARATION).write_text(declared.text, "utf-8")
     for path in declared.files:
@@ -257,12 +257,20 @@ _COLUMNS = pa.schema(
 )
 
 
+def columns_of(declared: Declaration) -> Any:
+    """Return the names and types of the columns of the prepared rows."""
+    if declared.context is None:
+        return _COLUMNS
+    kept = [field for field in _COLUMNS if field.name not in ("state", "next_state")]
+    return pa.schema([*kept, *(pa.field(name, pa.float64()) for name in declared.context.read)])
+
+
 # ------------------------------------------------------------------------------------------- files
 @contextmanager
-def _writer(path: Path) -> Iterator[Any]:
+def _writer(path: Path, columns: Any) -> Iterator[Any]:
     with (
         os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
-        parquet.ParquetWriter(file, _COLUMNS) as writer,
+        parquet.ParquetWriter(file, columns) as writer,
     ):
         yield writer
 
@@ -851,7 +859,11 @@ class Maker:
         self.counts[f"episodes of more than {limit}, {declared.long}"] += int((self._beyond > 0).sum())
         if self.offences.counts:
             return None
-        return self.finished(at, s, a, reward, after)
+        found = self.finished(at, s, a, reward, after)
+        if found is not None and declared.context is not None:
+            for name in declared.context.read:
+                found = found.append_column(name, pa.array(cells[name][at]))
+        return found
 
     def _first_terminal(self, state: Ints) -> Ints:
         """Return, for each episode, the number of its first cell that is in a terminal state.

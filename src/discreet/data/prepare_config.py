@@ -42,6 +42,10 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and c
     [prepare.reward]
     on = { discharged = 1.0 }
 
+With ``[context.columns]`` (:mod:`.schema`), the section ``[prepare.states]`` must be left out. Each context
+column is the name of a declared number. The prepared rows have these numbers instead of states.
+``[prepare.end]`` is required, and each person has one episode.
+
 The declaration is not computed from the records, so it uses no privacy budget. Its author chooses cut points,
 codebooks and scalings, and declares their origin under ``[provenance]``. Users are never removed because of
 their values, since the number of users is published.
@@ -64,12 +68,15 @@ from typing import Any
 import numpy as np
 
 from discreet.core import checks
+from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.data.conditions import Condition, condition
 from discreet.data.schema import (
+    Contexts,
     Schema,
     check_keys,
+    parse_context,
     parse_schema,
     read_public_table,
     read_toml,
@@ -89,6 +96,8 @@ UNITS = {
     "day": 86400 * SECOND,
 }
 MOST_LABELS = 100_000
+PRESENT = "present"  # the state of steps of episodes with contexts
+_OF_STATES = ("states", "mask", "stationary", "terminal", "features")
 CENSORED = "censored"  # terminal state of episodes whose outcome is unknown
 
 _LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*$")
@@ -369,6 +378,8 @@ class Declaration:
         step without an action, values with ``before`` use only rows before this limit
     strict : True if readings after the action are rejected; False if they only cause a warning
     files : public files that the declaration reads
+    context : real-valued contexts instead of states, or None
+    origin : declared origin of the contexts, or None
     text : text of the declaration
     """
 
@@ -397,7 +408,26 @@ class Declaration:
     strict: bool = False
     ruled: bool = False
     files: tuple[Path, ...] = ()
+    context: Contexts | None = None
+    origin: str | None = None
     text: str = field(default="", repr=False)
+
+    @property
+    def published(self) -> Schema:
+        """Schema of the prepared rows; not ``schema`` if there are contexts instead of states."""
+        schema = self.schema
+        if self.context is None:
+            return schema
+        told = {name: origin for name, origin in schema.provenance.items() if name not in _OF_STATES}
+        if self.origin is not None:
+            told["context"] = self.origin
+        return Schema(
+            dataset=schema.dataset, unit=schema.unit,
+            layout=Layout(2, schema.layout.actions, schema.horizon), action_labels=schema.action_labels,
+            terminal=(1,), unfinished="terminal", low=schema.low, high=schema.high, provenance=told,
+            return_bound=schema.returns.bounds(schema.horizon), declared=schema.declared,
+            context=self.context,
+        )  # fmt: skip
 
     @property
     def hash(self) -> str:
@@ -453,14 +483,19 @@ def parse_declaration(
     - fitting : see :func:`read_prepare_config`.
     """
     folder = Path(folder)
-    asked = _section(content)
+    asked, origin = _section(content), None
+    if "context" in content:
+        content, asked, origin = _without_context(content, asked)
     empty = _texts("prepare.empty", asked["empty"]) if "empty" in asked else ()
     values = {
         name: _value(name, one, "step" in asked, empty)
         for name, one in table_of("prepare.values", asked["values"]).items()
     }
     files: list[Path] = []
-    states = _partition("prepare.states", asked["states"], values, folder, files, fitting)
+    if "states" in asked:
+        states = _partition("prepare.states", asked["states"], values, folder, files, fitting)
+    else:
+        states = Partition((PRESENT,), (), rules=(None,))
     actions = _partition("prepare.actions", asked["actions"], values, folder, files)
     end, end_labels, end_missing = _end(asked.get("end"), empty)
     labels = (*states.labels, *end_labels)
@@ -476,6 +511,9 @@ def parse_declaration(
     ruled = _rule_of_ends(asked.get("reward"), plain)
     schema = parse_schema({**plain, **ruled}, folder)
     reward, on = _reward(asked.get("reward"), values, labels, schema, plain)
+    context = None
+    if "states" not in asked:
+        context = _context(content["context"], values, schema)
     folded = checks.choice("prepare.names", asked.get("names", "as written"), ("as written", "folded"))
     time, step, begin = _clock(asked)
     decision = _decision(asked, values, actions, step)
@@ -497,7 +535,7 @@ def parse_declaration(
         actions=actions, end=end, end_states=tuple(range(len(states.labels), len(labels))),
         end_missing=end_missing, reward=reward, on=on, empty=empty, decision=decision,
         strict=checks.flag("prepare.strict", asked.get("strict", False)), ruled=bool(ruled),
-        files=tuple(files), text=text,
+        files=tuple(files), context=context, origin=origin, text=text,
     )  # fmt: skip
 
 
@@ -509,7 +547,8 @@ def _section(content: Mapping[str, Any]) -> Mapping[str, Any]:
     if "prepare" not in content:
         raise ValueError("prepare is missing: must be a section [prepare] that says how records are prepared")
     asked = table_of("prepare", content["prepare"])
-    check_keys("prepare.", asked, _KEYS, ("user", "values", "states", "actions"))
+    needed = ("user", "values", "actions", "end" if "context" in content else "states")
+    check_keys("prepare.", asked, _KEYS, needed)
     for key in _MADE:
         if key in content:
             raise ValueError(f"{key}: must be left out, [prepare] makes it")
@@ -521,6 +560,36 @@ def _section(content: Mapping[str, Any]) -> Mapping[str, Any]:
     return asked
 
 
+def _without_context(
+    content: Mapping[str, Any], asked: Mapping[str, Any]
+) -> tuple[dict[str, Any], Mapping[str, Any], str | None]:
+    """Return the content without contexts, the section [prepare], and the declared origin of the contexts.
+
+    Raises ``ValueError`` if the section has keys that do not fit contexts.
+    """
+    if "states" in asked:
+        raise ValueError("prepare.states: must be left out with [context], contexts are instead of states")
+    if "censored" in table_of("prepare.end", asked["end"]):
+        raise ValueError("prepare.end.censored: must be left out with [context]")
+    if content.get("episodes_per_user", 1) != 1 or content.get("contribute", "error") != "error":
+        raise ValueError("episodes_per_user, contribute: must be 1 and 'error' with [context]")
+    told = dict(table_of("provenance", content.get("provenance", {})))
+    origin = told.pop("context", None)
+    return {**content, "provenance": told}, asked, origin
+
+
+def _context(value: Any, values: Mapping[str, ColumnValue], schema: Schema) -> Contexts:
+    """Return the declared contexts. Raises ``ValueError`` if a column is not a declared number."""
+    found = parse_context(value, schema.layout.actions)
+    assert found is not None
+    for name in found.read:
+        if values[checks.choice("context.columns", name, values)].categories is not None:
+            raise ValueError(
+                f"context.columns.{name}: must be a number, prepare.values.{name} has categories"
+            )
+    return found
+
+
 def _schema_content(
     content: Mapping[str, Any], states: Sequence[str], actions: Sequence[str], ends: Sequence[str],
     censored: bool,
@@ -529,7 +598,7 @@ def _schema_content(
 
     Reward keys that are derived from ``prepare.reward.on`` are not included.
     """
-    plain = {key: value for key, value in content.items() if key != "prepare"}
+    plain = {key: value for key, value in content.items() if key not in ("prepare", "context")}
     given = plain.get("actions", {})
     check_keys("actions.", table_of("actions", given), ("mask",), ())
     plain["states"] = {"labels": list(states)}

@@ -7,10 +7,12 @@ For every source, a batch is an Arrow table with these columns:
 * ``reward`` (float64, in the file's units);
 * ``number`` (int64: the row's position in the whole source).
 
-If the schema has groups of users, the table also has the column ``group`` (int64). A cell that is not a
-number or not a label of the schema is replaced by a code that every check rejects. Such cells are never
-corrected; :mod:`.validate` counts them. Only a few batches are in memory at the same time. The supported
-sources are Minari and the sources of :mod:`.sources`.
+If the schema has contexts, ``state`` and ``next_state`` are 0, and the columns ``context 0``, ``context 1``
+and so on (float64, NaN for a cell that is empty or not a number) follow. If the schema has groups of users,
+the table also has the column ``group`` (int64). A cell that is not a number or not a label of the schema is
+replaced by a code that every check rejects. Such cells are never corrected; :mod:`.validate` counts them.
+Only a few batches are in memory at the same time. The supported sources are Minari and the
+sources of :mod:`.sources`.
 
 The names of users or episodes are integers if their column has an integer type in every source; otherwise
 they are texts. ``7`` in a CSV file and 7 in a Parquet file are the same user, but ``07`` and `` 7`` are
@@ -54,7 +56,7 @@ from discreet.data.sources import (
 )
 from discreet.data.synthetic_mark import MARK, Facts, check_mark, facts_in
 
-__all__ = ["BATCH_ROWS", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
+__all__ = ["BATCH_ROWS", "CONTEXT", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -62,6 +64,7 @@ Progress = Callable[[str, int, int | None], None]
 """Function that is called as ``progress(what, rows done, total rows or None)`` after every batch."""
 
 BATCH_ROWS = 2**17
+CONTEXT = "context "  # begins the names of context columns in a batch; their numbers follow
 UNREADABLE = -1  # code for a cell that is neither an index nor a label of the schema
 _EXACT = 2.0**53
 _PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
@@ -204,7 +207,7 @@ class Source:
                 *((("group", self.schema.groups.labels),) if self.schema.groups is not None else ()),
             )
         }
-        asked = {name: types[part] for name, part in wanted.items()}
+        asked = {name: types.get(part, pa.float64()) for name, part in wanted.items()}
         spread = None if pool is None or pool.workers == 1 else partial(in_order, pool)
         for place in self.places:
             for table in place.batches(list(wanted), batch_rows, asked, spread):
@@ -222,6 +225,9 @@ class Source:
             parts["reward"] = np.full(raw.num_rows, np.nan)
         numbers = np.arange(first, first + raw.num_rows)
         named = _PARTS if self.schema.groups is None else (*_PARTS, "group")
+        if self.schema.context is not None:  # one state, until the episode ends
+            parts |= dict.fromkeys(("state", "next_state"), np.zeros(raw.num_rows, np.int64))
+            named = (*_PARTS, *(name for name in raw.column_names if name.startswith(CONTEXT)))
         return pa.table({**{name: parts[name] for name in named}, "number": numbers})
 
     def _part(self, name: str, column: Any) -> Any:
@@ -234,7 +240,7 @@ class Source:
             return _key(column, self._text[name == "episode"])
         if name == "step":
             return _whole(column)
-        return _reals(column) if name == "reward" else _codes(column, self._labels(name))
+        return _reals(column) if _is_real(name) else _codes(column, self._labels(name))
 
     def _labels(self, name: str) -> tuple[str, ...] | None:
         """Return the labels of a column of the batch; None if the schema has none for this column."""
@@ -253,7 +259,7 @@ class Source:
         if self._labels(name) is not None:
             raise Broken(f"the column of {name} must hold labels, not {kind}")
         if not pa.types.is_floating(kind):
-            held = "numbers" if name == "reward" else "integers"
+            held = "numbers" if _is_real(name) else "integers"
             raise Broken(f"the column of {name} must hold {held}, not {kind}")
 
     def check_types(self) -> None:
@@ -349,6 +355,8 @@ def open_source(
         synthetic = check_mark([(where, mark)], schema.dataset, synthetic_input)
         if schema.groups is not None:
             raise Broken(f"{where}: has no column of groups, [groups] must be left out of the schema")
+        if schema.context is not None:
+            raise Broken(f"{where}: has no columns of contexts, [context] must be left out of the schema")
         return Source(schema, minari=name, synthetic=synthetic)
     places = places_of(where, Text(delimiter, decimal, encoding), sql, reads, synthetic_input=True)
     marks = ((place.name, mark_of(place)) for place in places)
@@ -374,6 +382,9 @@ def _wanted(schema: Schema, users_only: bool) -> dict[str, str]:
         del wanted[schema.columns.reward]
     if schema.groups is not None:
         wanted[schema.groups.column] = "group"
+    if schema.context is not None:
+        del wanted[schema.columns.state], wanted[schema.columns.next_state]
+        wanted |= {name: f"{CONTEXT}{i}" for i, name in enumerate(schema.context.read)}
     return {schema.columns.user: "user"} if users_only else wanted
 
 
@@ -382,10 +393,16 @@ def _require(place: TableSource, wanted: dict[str, str]) -> None:
     for name, part in wanted.items():
         if names.count(name) != 1:
             key = "groups.column" if part == "group" else f"{part}_column"
+            key = "[context]" if part.startswith(CONTEXT) else key
             raise Broken(
                 f"{place.name}: must have one column {name!r} ({key}), has {names.count(name)}"
                 f"{instead(place, name, list(wanted)) if name not in names else ''}"
             )
+
+
+def _is_real(part: str) -> bool:
+    """Return True if a column of a batch has real numbers."""
+    return part == "reward" or part.startswith(CONTEXT)
 
 
 def _gathered(tables: Iterable[pa.Table], batch_rows: int) -> Iterator[pa.Table]:

@@ -36,9 +36,12 @@ from discreet.data.schema import Schema
 from discreet.data.user_groups import group_key, in_second_group
 from discreet.data.validate import Checked
 from discreet.learners.offline.decision_points import DecisionPoints
+from discreet.learners.offline.linear_advantage import AdvantagePolicy
 from discreet.learners.offline.release_files import StoredRelease, read_release
+from discreet.learners.ope.advantage_verdict import AdvantageVerdict
 from discreet.mechanisms.dataset.clipped_sum import GRID, ClippedSum
 from discreet.mechanisms.privatizers.central import Central
+from discreet.pipeline.context_judges import context_verdict, write_context_judgement
 from discreet.pipeline.fixed_policy import PolicyAnswer, PolicyQuestion, kappa, policy_question
 from discreet.pipeline.world_model import AS_BEFORE
 from discreet.reports.policy_files import PolicyTable
@@ -179,10 +182,12 @@ def _question(release: StoredRelease, schema: Schema, table: PolicyTable) -> Pol
 
 
 def write_judgement(
-    folder: Path, release: Path, schema: Schema, table: PolicyTable, facts: SecondGroup,
+    folder: Path, release: Path, schema: Schema, table: PolicyTable | AdvantagePolicy, facts: SecondGroup,
     sums: list[float], level: float, synthetic: bool,
-) -> PolicyAnswer:  # fmt: skip
+) -> PolicyAnswer | AdvantageVerdict:  # fmt: skip
     """Write ``judgement.json`` and ``judgement.md`` into a folder.
+
+    For a policy of contexts, :mod:`discreet.pipeline.context_judges` writes them.
 
     Parameters
     ----------
@@ -192,7 +197,7 @@ def write_judgement(
         Release of group A.
     schema : Schema
         Schema of the data.
-    table : PolicyTable
+    table : PolicyTable or AdvantagePolicy
         Policy that was learned from the release.
     facts : SecondGroup
         Facts about group B.
@@ -205,8 +210,12 @@ def write_judgement(
 
     Returns
     -------
-    PolicyAnswer
+    PolicyAnswer or AdvantageVerdict
     """
+    if isinstance(table, AdvantagePolicy):
+        return write_context_judgement(
+            folder, release, schema, table, facts, sums, level, synthetic, (JUDGEMENT, JUDGEMENT_PAGE)
+        )
     question, query = _question(read_release(release), schema, table), _query(facts)
     clip = question.clip(facts.users, query.multiplier, query.laplace)
     (answer,) = question.read(np.array(sums), clip, facts.users, query.std, level, query.laplace)
@@ -259,6 +268,8 @@ def verdict(document: Mapping[str, Any], unit: str) -> str:
     - document : content of ``judgement.json``.
     - unit : unit of the population, for example "patient".
     """
+    if document.get("kind") == "contexts":
+        return context_verdict(document, unit)
     if not document["changed_states"]:
         return f"The policy changes nothing that {unit}s did, so there is no gain to judge."
     low, high = _shown(document["low"]), _shown(document["high"])

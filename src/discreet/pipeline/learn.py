@@ -47,6 +47,7 @@ from discreet.core import checks
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.rng import Randomness, Secure
 from discreet.core.short_repr import brief
+from discreet.data.context_visits import read_visits
 from discreet.data.row_batches import Progress, Source
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.synthetic_mark import SYNTHETIC_INPUT, Facts
@@ -54,11 +55,15 @@ from discreet.data.validate import episodes
 from discreet.learners.offline import apvi as tabular
 from discreet.learners.offline import linear_pevi as linear
 from discreet.learners.offline.decision_points import DecisionPoints
+from discreet.learners.offline.linear_advantage import LinearAdvantage
 from discreet.learners.offline.release_files import ReleaseFacts, read_tables
+from discreet.learners.ope.advantage_verdict import AdvantageVerdict
 from discreet.ledger.ledger import Ledger, Reservation, spent
 from discreet.ledger.owner_rules import check_rules, obeyed
 from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.interfaces import Floats
+from discreet.pipeline.context_judges import ContextJudges
+from discreet.pipeline.context_learning import ContextLearning
 from discreet.pipeline.federated import FederatedSum
 from discreet.pipeline.fixed_policy import PolicyAnswer
 from discreet.pipeline.judge_group import JUDGEMENT, JudgeGroup, answer_in, write_judgement
@@ -119,7 +124,7 @@ class LearnResult:
     folder: Path
     statement: Statement
     report: str
-    judgement: PolicyAnswer | None = None
+    judgement: PolicyAnswer | AdvantageVerdict | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +187,7 @@ class Run:
 @claims_out
 def learn(
     source: Source | PartialAggregateFile | FederatedSum,
-    learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
+    learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | LinearAdvantage | linear.Linear,
     out: str | Path,
     *,
     privatizer: Privatizer | None = None,
@@ -204,9 +209,10 @@ def learn(
         parts (:func:`discreet.pipeline.partial_aggregates.merge_aggregates`), or the sum over sites
         (:mod:`discreet.pipeline.federated`). For a sum over sites, learner and privatizer must be those of
         the sites' plan.
-    learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, whose options include the budget
+    learner : DecisionPoints, LinearAdvantage, DPAPVI, APVI, or one of the linear learners, whose options
+        include the budget
     out : folder. It must not exist, or must be empty. No other run is allowed to write to it.
-    privatizer : Central, for DPAPVI and DecisionPoints; None or NoPrivacy for exact sums
+    privatizer : Central, for DPAPVI, DecisionPoints and LinearAdvantage; None or NoPrivacy for exact sums
     ledger : Ledger or None
         If None, nothing is recorded, and the statement says so in capitals. Must be None if the release is
         not private, for seeded noise and for data that were generated from a schema.
@@ -222,8 +228,8 @@ def learn(
     judge_share : float in (0, 1), optional
         Expected share of users in a second group. They are not in the release, and answer one question about
         the policy instead (:mod:`discreet.pipeline.judge_group`). Both groups spend the whole budget, and
-        each user is in one group. Only for DecisionPoints with Central, if a rule pays the rewards. None: all
-        users are in the release.
+        each user is in one group. Only for LinearAdvantage with Central, and for DecisionPoints with Central if a
+        rule pays the rewards. None: all users are in the release.
 
     Raises
     ------
@@ -247,7 +253,8 @@ def learn(
     randomness = Secure() if randomness is None else randomness
     judges = None
     if judge_share is not None:
-        judges = JudgeGroup(source, schema, learner, privatizer, judge_share, randomness)
+        make = JudgeGroup if schema.context is None else ContextJudges
+        judges = make(source, schema, learner, privatizer, judge_share, randomness)
     job = _LearnJob(source, schema, kind, learner, privatizer, ledger, settings, out, synthetic, judges)
     with judges or nullcontext(), job.start(randomness) as session:
         job.submit(session, progress, scratch, workers)
@@ -270,7 +277,7 @@ class _LearnJob:
     settings: LearnConfig
     out: Path
     synthetic: tuple[Facts, ...] = ()  # facts of synthetic users; empty for real data
-    judges: JudgeGroup | None = None
+    judges: JudgeGroup | ContextJudges | None = None
 
     def start(self, randomness: Randomness) -> Any:
         """Return a new session. Raises ``ValueError`` if the ledger must not record the release."""
@@ -303,9 +310,13 @@ class _LearnJob:
             if not isinstance(session, OneShotSession):
                 raise ValueError(f"algorithm = {name_of(self.learner)!r}: cannot learn from counted parts")
             session.submit_tally(source.tally)
+        elif isinstance(self.kind, ContextLearning):
+            if isinstance(source, Source):
+                stored = read_visits(source, progress=progress, scratch=scratch, workers=workers)
+                self.kind.submit(session, stored, self.judges)
         elif not isinstance(source, FederatedSum):
             for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
-                if self.judges is None:
+                if not isinstance(self.judges, JudgeGroup):
                     session.submit_many(self.kind.told(part.trajectories, part.group), part.user)
                 elif (others := self.judges.others(part)) is not None:
                     session.submit_many(self.kind.told(others[0]), others[1])
@@ -363,7 +374,7 @@ class _LearnJob:
             purpose=_MODEL * bool(self.synthetic) + (settings.purpose or f"learn, {name_of(self.learner)}"),
         )
 
-    def release(self, session: Any) -> tuple[Reservation | None, Statement, str, PolicyAnswer | None]:
+    def release(self, session: Any) -> tuple[Reservation | None, Statement, str, Any]:
         """Reserve the privacy cost in the ledger, draw the noise and write the folder.
 
         Returns the reservation, the statement, the text of the report, and the answer of the second group.
@@ -403,7 +414,7 @@ class _LearnJob:
 def judge(
     folder: Path, schema: Schema, planned: PlannedPolicy, settings: LearnConfig, second: SecondGroup,
     sums: list[float],
-) -> PolicyAnswer:  # fmt: skip
+) -> PolicyAnswer | AdvantageVerdict:  # fmt: skip
     """Write the answer of the second group into a folder that already contains the release.
 
     sums : noisy sums of the answers and of their squares. Returns the estimate and its interval.
@@ -506,7 +517,7 @@ def _check_part(part: PartialAggregateFile, schema: Schema, learner: Any) -> Non
 @claims_out
 def replan(
     release: str | Path,
-    learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
+    learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | LinearAdvantage | linear.Linear,
     out: str | Path,
     *,
     settings: LearnConfig | None = None,
@@ -591,6 +602,11 @@ def check_statement(release: Path) -> None:
 def _check_kind(path: Path, learner: Any) -> None:
     """Raise ``ValueError`` if the release does not contain the kind of sums that the learner reads."""
     facts = read_tables(path).facts
+    if facts.contexts != isinstance(learner, LinearAdvantage):
+        held = "sums of contexts, for linear-advantage" if facts.contexts else "no sums of contexts"
+        raise ValueError(f"learner = {name_of(learner)!r}: {path} holds {held}")
+    if facts.contexts:
+        return
     if facts.linear != isinstance(learner, linear.Linear):
         held = f"sums of features, for {facts.algorithm}" if facts.linear else "counts, for dp-apvi or apvi"
         raise ValueError(f"learner = {name_of(learner)!r}: {path} holds {held}")

@@ -32,6 +32,7 @@ from discreet.data.schema import Schema
 from discreet.learners.offline import apvi as tabular
 from discreet.learners.offline import linear_pevi as linear
 from discreet.learners.offline.decision_points import DecisionPoints, DecisionPolicy
+from discreet.learners.offline.linear_advantage import AdvantagePolicy, LinearAdvantage
 from discreet.learners.offline.linear_query_log import LinearRelease
 from discreet.learners.offline.release_files import (
     FIRST_VISITS,
@@ -48,8 +49,10 @@ from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.pipeline.context_learning import ContextLearning
 from discreet.pipeline.model_planner import ModelPlanner, check_outcomes
 from discreet.reports.checkable_files import csv_room
+from discreet.reports.context_report import ContextReport, write_context_policy
 from discreet.reports.decision_report import DecisionReport, decision_report_of
 from discreet.reports.earlier_report import SINCE, EarlierReport
 from discreet.reports.linear_report import LinearReport
@@ -163,8 +166,8 @@ class PlannedPolicy:
     earlier : table of the policy in the format of earlier statement versions; None if ``table`` has it.
     """
 
-    table: PolicyTable
-    report: DecisionReport | LinearReport | Report
+    table: PolicyTable | AdvantagePolicy
+    report: DecisionReport | LinearReport | Report | ContextReport
     earlier: PolicyTable | None = None
 
 
@@ -481,7 +484,7 @@ def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain
     return replace(gain, usual=usual, **scaled).at(level, most - least)
 
 
-Kind = _CountLearning | _FirstVisits | LinearSums
+Kind = _CountLearning | _FirstVisits | LinearSums | ContextLearning
 
 
 def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> Kind:
@@ -490,6 +493,10 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
     Raises ``ValueError`` if the learner is not supported, or does not support the schema.
     """
     made: Kind
+    if schema.context is not None and not isinstance(learner, LinearAdvantage):
+        raise ValueError(
+            f"algorithm = {name_of(learner)!r}: must be linear-advantage with [context] in the schema"
+        )
     if schema.censored is not None and not isinstance(learner, DecisionPoints):
         raise ValueError(
             f"algorithm = {name_of(learner)!r}: must be decision-points (stationary = true) with censored "
@@ -497,6 +504,8 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
         )
     if isinstance(learner, linear.Linear):
         made = LinearSums(schema, learner)
+    elif isinstance(learner, LinearAdvantage):
+        made = ContextLearning(schema, learner)
     elif isinstance(learner, DecisionPoints):
         made = _FirstVisits(schema, learner)
     elif not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
@@ -525,7 +534,7 @@ def refuse_groups(schema: Schema, algorithm: str) -> None:
 
 _LEARNERS: dict[str, type[Any]] = {
     "apvi": tabular.APVI, "dp-apvi": tabular.DPAPVI, "decision-points": DecisionPoints,
-    "world-model": ModelPlanner,
+    "world-model": ModelPlanner, "linear-advantage": LinearAdvantage,
     "pevi": linear.PEVI, "vapvi": linear.VAPVI, "dp-pevi": linear.DPPEVI, "dp-vapvi": linear.DPVAPVI,
 }  # fmt: skip
 
@@ -533,9 +542,13 @@ _LEARNERS: dict[str, type[Any]] = {
 def default_algorithm(schema: Schema) -> str:
     """Return the name of the default learner of `discreet learn` and `discreet estimate`.
 
+    For a schema with contexts, this is ``linear-advantage``.
+
     If the schema says that the MDP is the same at every step, this is ``decision-points``, which makes a few
     changes of the behaviour. Otherwise it is ``dp-apvi``, which learns a policy for all states.
     """
+    if schema.context is not None:
+        return "linear-advantage"
     return "decision-points" if schema.stationary else "dp-apvi"
 
 
@@ -594,7 +607,10 @@ def write_plan(
     if version < SINCE and isinstance(report, DecisionReport):
         report, table = EarlierReport.of(report), planned.earlier or table
     again = " Planned again from a release that was made before, without reading data." if replanned else ""
-    write_policy(folder, table, promised + again, settings.unsupported, version)
+    if isinstance(report, ContextReport):
+        write_context_policy(folder, report.policy, report.actions, promised + again)
+    elif isinstance(table, PolicyTable):
+        write_policy(folder, table, promised + again, settings.unsupported, version)
     blocks = report.blocks()
     if settings.synthetic:
         blocks = rehearsed(blocks, _MODEL if settings.synthetic_input else _REHEARSAL)

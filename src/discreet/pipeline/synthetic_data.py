@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 
 from discreet.core import checks
 from discreet.core.releases import Floats
@@ -73,4 +75,18 @@ def write_made_up(
     write_cohort(
         mdp, behaviour, users, path, schema, seed=seed, trim=bool(schema.terminal), progress=progress
     )
+    if schema.context is not None:
+        _add_contexts(schema, Path(path), seed)
     return Source(schema, places_of(path))
+
+
+def _add_contexts(schema: Schema, path: Path, seed: int) -> None:
+    """Add columns with uniformly random contexts, and equal probabilities, to a file of trajectories."""
+    assert schema.context is not None
+    table, draw = parquet.read_table(path), np.random.default_rng([seed, 1])
+    for name, (low, high) in schema.context.features.ranges.items():
+        table = table.append_column(name, pa.array(draw.uniform(low, high, table.num_rows)))
+    if schema.context.propensity is not None:
+        equal = np.full(table.num_rows, 1.0 / schema.layout.actions)
+        table = table.append_column(schema.context.propensity, pa.array(equal))
+    parquet.write_table(table, path)

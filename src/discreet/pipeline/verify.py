@@ -58,10 +58,12 @@ from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.synthetic_mark import SYNTHETIC_INPUT
 from discreet.learners.offline.linear_pevi import schema_features
 from discreet.learners.offline.linear_query_log import LinearRelease, fingerprint
-from discreet.learners.offline.release_files import FIRST_VISITS, StoredTables, read_release, read_tables
+from discreet.learners.offline.release_files import StoredTables, read_release, read_tables
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.mechanisms.dataset.clipped_sum import ClippedSum
 from discreet.mechanisms.linear.adaptive_queries import planned_records
+from discreet.mechanisms.linear.context_query import ContextQuery
+from discreet.mechanisms.linear.context_sums import GRAM_FAMILY, RESPONSE_FAMILY, visits_record
 from discreet.pipeline.judge_group import JUDGEMENT, answer_in, write_judgement
 from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of, name_of, options_of, write_plan
 from discreet.pipeline.synthetic_users import POSTPROCESSING, processed, remade
@@ -392,6 +394,9 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
     """
     schema = read_schema(folder / "schema.toml")
     release = read_tables(folder / "release.parquet")
+    if release.facts.contexts:
+        yield from _check_contexts(schema, release, document)
+        return
     if release.facts.linear:
         yield from _check_linear(schema, release, document)
         return
@@ -411,6 +416,11 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
             found = additive and calibration.is_listed(record, query.counted_steps)
             words = "as stated" if found else "another list"
             yield Check(f"{name}: exchanges", "as stated", words, found)
+    yield from _check_second(document)
+
+
+def _check_second(document: Mapping[str, Any]) -> Iterator[Check]:
+    """Recompute the mechanism of the second group from that of the release."""
     second = _second_group(document)
     if second is not None:
         (record,) = composable_from_dict([one["record"] for one in document["mechanisms"]])
@@ -431,6 +441,21 @@ def _joint(query: CountQuery, record: MechanismRecord) -> float:
         if _same(record.joint, float(crude)):
             joint = crude
     return float(joint)
+
+
+def _check_contexts(schema: Schema, release: StoredTables, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Recompute the sensitivities of sums of contexts from the map of the schema and the number of visits."""
+    assert schema.context is not None
+    features, facts = schema.context.features, release.facts
+    yield from _leaves("features of the release", dict(facts.query["map"]), features.to_dict())
+    for one in document["mechanisms"]:
+        record = MechanismRecord.from_dict(one["record"])
+        scales = [record.scales[name] for name in (GRAM_FAMILY, RESPONSE_FAMILY)]
+        visits = facts.options["learner"]["visits"]
+        own = visits_record(ContextQuery(features=features), visits, record.noise, *scales)
+        yield from _leaves("sensitivities", record.to_dict(), json.loads(json.dumps(own.to_dict())))
+        yield _compared("visits of the release", facts.query["visits"], visits)
+    yield from _check_second(document)
 
 
 def _check_linear(schema: Schema, release: StoredTables, document: Mapping[str, Any]) -> Iterator[Check]:
@@ -508,7 +533,7 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
     same = release.facts.layout == layout
     yield Check("release.parquet: states, actions, horizon, admissible pairs", True, same, same)
     asked = document["configuration"]["options"].get("question")
-    yield _compared("release.parquet: question", asked, FIRST_VISITS["question"] if first else None)
+    yield _compared("release.parquet: question", asked, release.facts.query.get("question"))
     scales = {
         name: scale
         for record in composable_from_dict(stated["records"])
@@ -576,7 +601,7 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
         yield Check("files of such a run", sorted(stated), sorted(expected), stated == expected)
         # If the numbers are equal, all files must be equal byte by byte. If the numbers are from a machine
         # that rounds differently, the last digits can differ.
-        numbers = [*_NUMBERS, *({JUDGEMENT} & set(made))]
+        numbers = [*({*_NUMBERS, JUDGEMENT} & set(made))]
         steady = all((folder / one).read_bytes() == made[one].read_bytes() for one in numbers)
         drawn = document["versions"].get("matplotlib") == versions().get("matplotlib")
         for one, path in made.items():
@@ -607,7 +632,7 @@ def _check_lines(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 
 
 REWARDS_NAME = "rewards.npy"
-_NUMBERS = ("policy.csv", "report.json")
+_NUMBERS = ("policy.csv", "policy.json", "report.json")
 _FIGURES = (".png", ".svg")
 
 

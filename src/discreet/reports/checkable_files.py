@@ -34,6 +34,9 @@ _DERIVATIONS = {
     "pairs.",
     "linear sums": "A user adds phi phi^T, phi y or phi (e_s - 1/S)^T to the sums of each question about "
     "their step. The worst cosine of two feature vectors within the bound gives a question's sensitivity.",
+    "contexts": "A user adds phi phi^T and phi (y - 1/2) to the sums of an action, for each of at most m "
+    "visits (m is given as episodes). The vector e_a (x) phi is as long as phi, so all actions together have "
+    "the sensitivity of one action, and m visits have m times that of one.",
 }
 
 
@@ -41,17 +44,21 @@ def stated_query(tables: StoredTables) -> dict[str, Any]:
     """Return the part ``query`` of a statement, which depends only on the metadata of the release."""
     facts, layout = tables.facts, tables.facts.layout
     kind = "linear sums" if facts.linear else "first visits" if facts.first_visits else "counts"
+    questions = [dict(one["question"]) for one in facts.query.get("questions", ())] if facts.linear else None
+    if facts.contexts:
+        questions = [{"kind": "pair", "step": 0, "low": 0.0, "high": 1.0, "centre": True, "half": None}]
     families: dict[str, dict[str, Any]] = {}
     for name, _, shape in tables.shapes():
         unit = getattr(facts.laws.get(name), "unit", None)
         families.setdefault(name, {"grid": unit, "cells": 0})["cells"] += math.prod(shape)
     return {
         "kind": kind, "steps": layout.horizon, "states": layout.states, "actions": layout.actions,
-        "pooled": False, "first": facts.first_visits, "start": None, "episodes": facts.episodes,
+        "pooled": False, "first": facts.first_visits, "start": None,
+        "episodes": facts.query["visits"] if facts.contexts else facts.episodes,
         "families": families,
         "features": dict(facts.query["features"]) if facts.linear else None,
-        "questions": [dict(one["question"]) for one in facts.query["questions"]] if facts.linear else None,
-        "derivation": _DERIVATIONS[kind],
+        "questions": questions,
+        "derivation": _DERIVATIONS["contexts" if facts.contexts else kind],
     }  # fmt: skip
 
 

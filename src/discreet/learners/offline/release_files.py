@@ -63,10 +63,12 @@ from discreet.names import __version__
 
 KEY = b"discreet.release"
 FIRST_VISITS = {"question": "first visits"}
+CONTEXTS = {"question": "contexts"}
 VERSION = 3  # version 1 stored the guarantee as text; version 2 had no `ReleaseFacts.run`
 
 __all__ = [
-    "FIRST_VISITS", "ReleaseFacts", "StoredRelease", "StoredTables", "aside", "read_release", "read_tables",
+    "CONTEXTS", "FIRST_VISITS",
+    "ReleaseFacts", "StoredRelease", "StoredTables", "aside", "read_release", "read_tables",
     "write_release", "write_tables",
 ]  # fmt: skip
 
@@ -106,7 +108,8 @@ class ReleaseFacts:
         policy is computed from the release again.
     query : JSON object
         Query, if families and laws do not define it. For counts of first visits, it is :data:`FIRST_VISITS`;
-        these counts are in one table for all steps.
+        these counts are in one table for all steps. For sums of contexts, it contains
+        :data:`CONTEXTS`.
     run : JSON object
         Further facts about the run for the privacy statement: date, purpose, versions, ledger entry.
     library : str
@@ -154,6 +157,11 @@ class ReleaseFacts:
     def first_visits(self) -> bool:
         """Return True if the release has counts of first visits."""
         return dict(self.query) == FIRST_VISITS
+
+    @property
+    def contexts(self) -> bool:
+        """Return True if the release has sums over visits with real-valued contexts."""
+        return self.query.get("question") == CONTEXTS["question"]
 
     @property
     def linear(self) -> bool:

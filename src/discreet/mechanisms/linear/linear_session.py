@@ -55,12 +55,12 @@ from discreet.mechanisms.local.message_inbox import REACH, DeviceMessages, local
 from discreet.mechanisms.query_queue import Response, asking
 from discreet.mechanisms.saved_state.state_file import resume, state_of
 
-__all__ = ["Answers", "LinearChannel", "LinearEncoder"]
+__all__ = ["Answers", "LinearChannel", "LinearEncoder", "NoiseDraws"]
 
 _MOST_UNITS = 2.0**51  # limit of all contributions to a cell; their sum with noise is exact in float64
 
 
-class _Draws:
+class NoiseDraws:
     """Generator of the noise of one draw for all cells, in the units of the session's cells."""
 
     def __init__(self, mechanism: LinearMechanism, query: LinearQuery) -> None:
@@ -181,7 +181,7 @@ class LinearChannel(DeviceMessages, Channel):
         query = mechanism.query
         self.mechanism, self.query, self.randomness = mechanism, query, randomness
         self.key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
-        self.draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
+        self.draws = NoiseDraws(mechanism, query) if mechanism.stream != "exact" else None
         self.grid, self.local = mechanism.grid, mechanism.stream == "local"
         # bounds on the cells of a local-privacy user; messages of honest devices satisfy them
         self.reach = np.zeros(0)
@@ -414,7 +414,7 @@ class LinearChannel(DeviceMessages, Channel):
 
 
 def _device_of(
-    mechanism: LinearMechanism, query: LinearQuery, draws: _Draws | None, session: int
+    mechanism: LinearMechanism, query: LinearQuery, draws: NoiseDraws | None, session: int
 ) -> LinearDevice:
     assert draws is not None
     family = "laplace" if draws.family == kernels.LAPLACE else "gaussian"
