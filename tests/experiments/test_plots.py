@@ -27,7 +27,7 @@ def test_figure_holds_mean_band_and_reference(make_result: Make) -> None:
     assert len(axes.collections) == 1  # a band where there are several seeds, none for one
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     labels = [text.get_text() for text in axes.texts]  # at the curves' ends, from below
-    assert labels == ["NoPrivacy: not private", "NoPrivacy: not private", "uniform policy (does not learn)"]
+    assert labels == ["NoPrivacy: not private", "NoPrivacy: not private", "uniform policy (never learns)"]
     assert not figure.legends
     assert "over 1 to 8 seeds" in axes.get_title(loc="left")
     assert regret_figure(results, scale="linear").axes[0].get_xscale() == "linear"

@@ -348,7 +348,7 @@ def test_looking_in_another_folder_says_so(tmp_path: Path) -> None:
         cli.app,
         ["ledger", "recover", str(tmp_path / "elsewhere"), "--ledger", str(tmp_path / "ledger.sqlite")],
     )
-    assert "give the folder that --out was made in" in " ".join(done.output.split())
+    assert "give that folder" in " ".join(done.output.split())
 
 
 def run_records() -> Any:

@@ -84,11 +84,11 @@ def draw_regret(
             color="0.2",
             linestyle=(0, (2, 3)),
             linewidth=0.9,
-            label="uniform policy (does not learn)",
+            label="uniform policy (never learns)",
             zorder=4,
         )
         never = float(longest.episodes[-1] * (first.optimal_value - first.uniform_value))
-        ends.append((never, "uniform policy (does not learn)", "0.2"))
+        ends.append((never, "uniform policy (never learns)", "0.2"))
     if scale == "log":
         axes.set_xscale("log")
         axes.set_yscale("log")

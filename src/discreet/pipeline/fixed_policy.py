@@ -189,7 +189,7 @@ class PolicyAnswer:
 
     @property
     def shown(self) -> bool:
-        """Return True if the whole interval is above 0."""
+        """True if the whole interval is above 0."""
         return self.low > 0.0
 
 

@@ -141,7 +141,7 @@ class _Cohort:
 
     @property
     def marked(self) -> Schema:
-        """Return the schema of the synthetic users."""
+        """Schema of the synthetic users."""
         return replace(self.schema, dataset=PREFIX + self.schema.dataset)
 
     def worlds(self) -> Iterator[TabularMDP]:

@@ -109,7 +109,7 @@ class _Cells(NamedTuple):
 
     @property
     def several(self) -> Bools:
-        """Return an (R,) mask of the rows of live states with several actions."""
+        """Mask (R,) of the rows of live states with several actions."""
         return np.asarray(((np.diff(self.ptr) > 1) & self.live)[self.state])
 
     def per_state(self, table: Floats) -> Floats:
