@@ -228,8 +228,8 @@ def learn(
     judge_share : float in (0, 1), optional
         Expected share of users in a second group. They are not in the release, and answer one question about
         the policy instead (:mod:`discreet.pipeline.judge_group`). Both groups spend the whole budget, and
-        each user is in one group. Only for LinearAdvantage with Central, and for DecisionPoints with Central if a
-        rule pays the rewards. None: all users are in the release.
+        each user is in one group. Only for LinearAdvantage with Central, and for DecisionPoints with Central
+        if a rule pays the rewards. None: all users are in the release.
 
     Raises
     ------
