@@ -7,8 +7,8 @@ costs. Epsilon can therefore be recomputed from the record without the code of t
 **Price of a declared cost.** The largest shift does not always have the largest cost. (For example, integer
 noise multiplied by two hides shifts of two units but reveals shifts of one unit.) If a cell changes by at
 most x, it can also change by less. The *price* of x is therefore the largest cost of all shifts up to x on
-the grid (:func:`price`). Sums over steps and episodes use the triangle inequality. The inequality needs
-cost(x + y) <= cost(x) + cost(y) for l1, and the same inequality for the square root of the cost for l2.
+the grid (:func:`price`). Sums over steps and episodes use the triangle inequality. For l1, this requires
+cost(x + y) <= cost(x) + cost(y). For l2, it requires the same of the square root of the cost.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ are tested for the claimed distribution, and for independence between cells and 
 The policies alternate from release to release (all actions, the first action, the last action), so that rows
 are visited in different releases. The users have fixed trajectories that follow these policies. Some devices
 report only a few steps. These devices are run on every outcome of their random bits at a small size
-(:mod:`discreet.audit.local_output_law`), which gives the exact largest likelihood ratio. At full size these
-devices are run on seeded random bits, and the audit counts how often they report the true record.
+(:mod:`discreet.audit.local_output_law`), which gives the exact largest likelihood ratio. For problems of full
+size, these devices are run on seeded random bits, and the audit counts how often they report the true record.
 
 Linear learners are tested in the games of :mod:`discreet.audit.linear_games` at H = 4, with contexts that
 change from release to release. If offline data are queried again, every answer is a further family. The noise

@@ -2,8 +2,8 @@
 
 The streams of a seeded run are indexed by (seed, run, role, index), so equal seeds give equal results in any
 order and with any number of workers. Seeded noise protects no user, because anyone who knows the seed can
-subtract it. Every guarantee states this. Secure noise is exact, discrete, and drawn from the operating
-system's cryptographic source. Secure noise has no seed.
+subtract it. The guarantee of a seeded run says so. Secure noise is exact, discrete, and drawn from the
+operating system's cryptographic source. Secure noise has no seed.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def _gymnasium() -> Any:
 
 
 def _made(env_id: Any, options: dict[str, Any]) -> Any:
-    """Return ``env_id`` if it is an environment. Otherwise create the environment of this name.
+    """Return ``env_id`` if it is an environment. Otherwise create the environment with this name.
 
     options : arguments for ``gymnasium.make``. Arguments that are None are not passed.
     """

@@ -1,4 +1,4 @@
-"""Messages from a shuffler to the service: sums of whole batches, never single messages of users.
+"""Messages from a shuffler to the service: sums of whole batches, never the message of one user.
 
 The shuffler and the service read the same study file, so both know every batch of the schedule. They know the
 number of users of the batch, and the smallest number of messages that a released sum must contain. They also

@@ -23,10 +23,10 @@ also compute a valid checksum. The file contains exact sums of users' data and t
 records of users if the session stores records. The file is created with mode 0600. Store it only where raw
 data are allowed.
 
-A state must exist in one place. If two sessions continued the same state, both would contain the same earlier
-users and noise. Each session would add other users and fresh noise. The guarantee of one session does not
-cover the releases of both. Two protocols, for writing a file and for taking a state from it, ensure that a
-crash or interrupt never creates two usable copies. The protocols also ensure that the only copy is never
+A state must exist in one place. If two sessions continued from the same state, both would contain the same
+earlier users and noise. Each session would add other users and fresh noise. The guarantee of one session does
+not cover the releases of both. Two protocols, for writing a file and for taking a state from it, ensure that
+a crash or interrupt never creates two usable copies. The protocols also ensure that the only copy is never
 lost, except as stated below.
 
 *Writing* (:class:`Draft`):
