@@ -137,9 +137,9 @@ def test_other_learners_and_settings_are_refused_before_budget_is_spent(tmp_path
     refused("judge_share", judge_share=1.0)
     refused("nobody", judge_share=1e-9)
     with pytest.raises(ValueError, match=r"context\.columns"):
-        ContextLearning(read_schema_without_contexts(), LinearAdvantage())
+        ContextLearning(read_schema_without_contexts(), LinearAdvantage(), tuple)
     with pytest.raises(ValueError, match="counted in parts"):
-        _ = ContextLearning(files.schema(), LinearAdvantage()).query
+        _ = ContextLearning(files.schema(), LinearAdvantage(), tuple).query
 
 
 def read_schema_without_contexts():

@@ -88,7 +88,7 @@ from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
-from discreet.device.feature_map import FeatureMap
+from discreet.mechanisms.features import FeatureMap
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 
 Made = TypeVar("Made")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,15 @@ __all__ = ["ContextLearning", "action_names", "read_contexts"]
 class ContextLearning:
     """Release and planning of :class:`~discreet.learners.offline.linear_advantage.LinearAdvantage`.
 
-    schema : schema with contexts. learner : LinearAdvantage.
+    schema : schema with contexts. learner : LinearAdvantage. planned : class of the result, with the policy
+    and the report as arguments.
 
     Raises ``ValueError`` if the schema has no contexts or allows several episodes for each user.
     """
 
     progress: Progress | None = None
 
-    def __init__(self, schema: Schema, learner: LinearAdvantage) -> None:
+    def __init__(self, schema: Schema, learner: LinearAdvantage, planned: Callable[..., Any]) -> None:
         if schema.context is None:
             raise ValueError(
                 "schema: must have [context.columns] for linear-advantage, which reads real-valued contexts"
@@ -46,7 +47,7 @@ class ContextLearning:
                 "be 1 and 'error' with [context]"
             )
         self.schema, self.learner, self.features = schema, learner, schema.context.features
-        self.layout, self.asked = schema.layout, CONTEXTS
+        self.layout, self.asked, self._planned = schema.layout, CONTEXTS, planned
 
     def say(self, what: str, done: int = 0, total: int | None = None) -> None:
         """Report that a stage begins, or that ``done`` of ``total`` parts of it are finished."""
@@ -111,13 +112,11 @@ class ContextLearning:
 
     def again(self, path: Path, settings: Any) -> Any:
         """Read the release in a file, and return the policy that is planned from it, with its report."""
-        from discreet.pipeline.learned_files import PlannedPolicy
-
         self.say("plan")
         release = read_contexts(path, self.schema)
         policy = self.learner.learn(release)
         report = ContextReport(policy, release, action_names(self.schema), self.schema.unit)
-        return PlannedPolicy(policy, report)
+        return self._planned(policy, report)
 
 
 def action_names(schema: Schema) -> tuple[str, ...]:

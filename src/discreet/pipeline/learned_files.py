@@ -505,7 +505,7 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
     if isinstance(learner, linear.Linear):
         made = LinearSums(schema, learner)
     elif isinstance(learner, LinearAdvantage):
-        made = ContextLearning(schema, learner)
+        made = ContextLearning(schema, learner, PlannedPolicy)
     elif isinstance(learner, DecisionPoints):
         made = _FirstVisits(schema, learner)
     elif not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
