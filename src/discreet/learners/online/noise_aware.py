@@ -414,7 +414,8 @@ class NoiseAwareUCBVI(GreedyLearner):
     def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the schedule of the releases.
 
-        Each release has one measurement; times are geometric by default.
+        Each release has one measurement; times are geometric by default. Raises ``ValueError`` if
+        ``replan_first`` is given and the number of users is not known.
         """
         mine = self.tuned(spec)
         plain = replace(GreedyLearner.schedule(mine, spec), reads="measurements")
