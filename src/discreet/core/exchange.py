@@ -48,7 +48,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -83,7 +82,6 @@ class Mix(NamedTuple):
     same: int
 
 
-@lru_cache(maxsize=16)
 def mixes(steps: int) -> tuple[Mix, ...]:
     """Return, for each number of steps in OTHER (0, 1, ...), the mix with the most steps in SUCCESSOR."""
     most = [(k, min(steps - k, k + 1)) for k in range(steps + 1)]

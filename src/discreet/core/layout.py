@@ -84,9 +84,8 @@ class Layout:
     @cached_property
     def state_ptr(self) -> NDArray[np.int64]:
         """First row of each state, shape (S + 1,). State s has rows state_ptr[s] .. state_ptr[s + 1] - 1."""
-        if self.mask is None:
-            return np.arange(0, self.rows + 1, self.actions, dtype=np.int64)
-        return np.concatenate([[0], np.cumsum(self.mask.sum(axis=1))]).astype(np.int64)
+        each = np.full(self.states, self.actions, np.int64) if self.mask is None else self.mask.sum(axis=1)
+        return np.concatenate([[0], np.cumsum(each)]).astype(np.int64)
 
     @cached_property
     def row_index(self) -> NDArray[np.int64]:

@@ -48,8 +48,6 @@ Norm = Literal["l1", "l2"]
 
 __all__ = ["FamilyQuery", "Norm", "SumQuery"]
 
-_KEPT = 64  # sensitivities of one query
-
 
 class SumQuery(ABC):
     """Sums over users of the families in ``parts``.
@@ -247,21 +245,12 @@ class SumQuery(ABC):
                 f"weight[{sorted(unknown)[0]!r}]: must be one of {', '.join(map(repr, self.row_families))}"
             )
         linear = norm == "l1"
-        weights = tuple(
-            checks.real(f"weight[{name!r}]", weight.get(name, 0.0), 0.0) for name in self.row_families
-        )
-        if (norm, weights) not in self._sensitivities:
-            costs = {name: _cost(w, linear) for name, w in zip(self.row_families, weights, strict=True)}
-            change = self.price(costs, squares=not linear)
-            if len(self._sensitivities) >= _KEPT:
-                self._sensitivities.clear()
-            self._sensitivities[norm, weights] = self.episodes * (change if linear else math.sqrt(change))
-        return self._sensitivities[norm, weights]
-
-    @cached_property
-    def _sensitivities(self) -> dict[tuple[Norm, tuple[float, ...]], float]:
-        """The last sensitivities: privatizers ask for the same ones several times."""
-        return {}
+        costs = {
+            name: _cost(checks.real(f"weight[{name!r}]", weight.get(name, 0.0), 0.0), linear)
+            for name in self.row_families
+        }
+        change = self.price(costs, squares=not linear)
+        return self.episodes * (change if linear else math.sqrt(change))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -99,13 +100,14 @@ class Budgeted(Knobs):
 
         With these scales, every family uses its share of the privacy loss of one sum.
         """
-        own = [query.sensitivity(norm, {name: 1.0}) for name in query.row_families]
+        own = [_sensitivity(query, norm, ((name, 1.0),)) for name in query.row_families]
         power = 1.0 if norm == "l1" else 0.5
         return np.array([d / w**power for d, w in zip(own, self._shares(query), strict=True)])
 
     def _loss(self, query: SumQuery, norm: Norm, scales: Floats) -> float:
         """Return the privacy loss of one noisy sum: its sensitivity in units of the noise scales."""
-        return query.sensitivity(norm, dict(zip(query.row_families, (1.0 / scales).tolist(), strict=True)))
+        weights = zip(query.row_families, (1.0 / scales).tolist(), strict=True)
+        return _sensitivity(query, norm, tuple(weights))
 
     def _laplace(self, query: SumQuery, levels: int) -> Floats:
         assert self.epsilon is not None
@@ -235,6 +237,15 @@ class Budgeted(Knobs):
             guess = math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta)) * 1.001
             guess /= budgets.gdp_mu(self.epsilon, self.delta)
         return scales * self._least(query, levels, noise, scales, randomness.reward_grid, guess)
+
+
+@lru_cache(maxsize=32)
+def _sensitivity(query: SumQuery, norm: Norm, weights: tuple[tuple[str, float], ...]) -> float:
+    """Return ``query.sensitivity(norm, dict(weights))``. Each choice of a mechanism asks several times.
+
+    A guarantee does not use these kept values: the mechanism computes its loss again.
+    """
+    return query.sensitivity(norm, dict(weights))
 
 
 # ------------------------------------------------------------------------------ shares of the budget
