@@ -213,7 +213,7 @@ def test_a_release_of_another_kind_is_refused_and_leaves_nothing(
     assert "holds counts, for dp-apvi or apvi" in " ".join(refused.split())
     alone = tmp_path / "alone.parquet"
     alone.write_bytes((tmp_path / "made" / "release.parquet").read_bytes())
-    assert "beside it" in call("replan", alone, "--out", tmp_path / "x", code=2).stderr
+    assert "in the same folder" in call("replan", alone, "--out", tmp_path / "x", code=2).stderr
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
 
 

@@ -45,7 +45,7 @@ def said(*words: Any, status: int = 0) -> str:
 def test_check_prints_the_statement_and_writes_nothing(study: Path) -> None:
     text = said(study, "--check")
     assert "Joint differential privacy" in text
-    assert "You trust the operator." in text
+    assert "You must trust the operator." in text
     assert "6 releases, after 0, 1, 2, 4, 8, 16 people" in text
     table = json.loads(said(study, "--check", "--json"))
     assert table["guarantee"]["epsilon"] <= 1.0 + 1e-12
