@@ -18,8 +18,8 @@ given all these draws, so it also holds for their mixture. The halves must not d
 submission. (Readers number users by the position of their rows in the files, so one user's rows could change
 the halves of all other users.) Seeded sessions, which protect no data, use positions.
 
-A user may have up to m episodes (``episodes``). The change of any sum is then a sum of m changes of one
-episode. The joint norms in the lemmas satisfy the triangle inequality, so sensitivities and noise are m times
+A user may have up to m episodes (``episodes``). Replacing the user's data is then m
+replacements of one episode each. The joint norms in the lemmas satisfy the triangle inequality, so sensitivities and noise are m times
 as large. ``mu`` of a question is always the value for one user. Users are submitted in order (``user`` never
 decreases). A user's episodes are therefore adjacent, and storing the last user is sufficient to enforce m.
 Halves divide users, not episodes. A user without data (``absent``), or with fewer than m episodes,
