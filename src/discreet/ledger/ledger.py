@@ -59,8 +59,8 @@ cannot be changed. Therefore a party that can write the ledger but has neither k
 limit, because it cannot sign an entry. If it removes entries, the head and the statements reveal this. The
 holder of a key can check whether the limit was transferred from this key to the present owner, directly or
 through other keys (:meth:`Ledger.heirs`). This check uses only entries after an entry that the holder signed,
-because that signature covers all earlier entries. An entry that names the key
-but is not signed with it can be forged, so it does not count.
+because that signature covers all earlier entries. An entry that names the key but is not signed with it can
+be forged, so it does not count.
 
 *What this module cannot detect.* Other entries are not signed. A party that can write both files can forge
 reservations and marks, restore an older copy of both files from before a limit, or delete both files. The
