@@ -38,8 +38,12 @@ class Staircase(dr.mechanisms.AdditiveNoise):
         return math.ceil(shift / self.width - 1e-12) / scale
 
     def steps(self, scale: float, grid: int) -> tuple[int, int]:
-        """Return D and r. The noise has the least mean absolute value for r = D / (1 + exp(1 / (2
-        scale))).""" wide = self.width * grid if wide < 1 or wide != round(wide):
+        """Return D and r.
+
+        With r = D / (1 + exp(1 / (2 scale))), the noise has the least mean absolute value.
+        """
+        wide = self.width * grid
+        if wide < 1 or wide != round(wide):
             raise ValueError(f"width = {self.width}: must be a multiple of 1 / {grid}")
         return round(wide), max(1, round(wide / (1 + math.exp(min(0.5 / scale, 700.0)))))
 

@@ -171,8 +171,8 @@ def hash_alike(ends: Ints, letters: Bytes, out: NDArray[np.uint64], odd: Bytes) 
 
     The hashes are those of :func:`hash_texts`. The names are read once and not copied. If this function does
     not support a name, ``odd[i]`` is set to 1, and ``out[i]`` has no meaning. Unsupported names contain
-    non-ASCII characters, have no letter or digit, or are numbers with a point or an exponent. Returns True if the form of any supported
-    name differs from the name.
+    non-ASCII characters, have no letter or digit, or are numbers with a point or an exponent. Returns True if
+    the form of any supported name differs from the name.
     """
     changed = False
     for i in range(out.shape[0]):

@@ -264,8 +264,8 @@ def flow(
     """Add the counts of ``n <= 1e10`` users with the same policy, drawn from their exact joint distribution.
 
     The counts are added to ``visits (T, R)``, ``transitions (T, R, S)``, ``reward_sums (T, R)`` and ``starts
-    (S,)``. T is H, or 1 to pool the steps. If ``transitions`` has the shape (0, R, S), transitions
-    are not counted. ``step_visits (H, R)`` is overwritten with the visits of these users at each step. ``work`` is
+    (S,)``. T is H, or 1 to pool the steps. If ``transitions`` has the shape (0, R, S), transitions are not
+    counted. ``step_visits (H, R)`` is overwritten with the visits of these users at each step. ``work`` is
     work space of 3 S int64 (:func:`work_size`). All random numbers are drawn from the stream ``state``.
     """
     row_ptr, successor, ratio = world.row_ptr, world.successor, world.ratio

@@ -51,8 +51,8 @@ more measurement of the average over steps, with separate noise.
   (``_reach``), and keep the model to predict the visits of the next users (``_foresee``).
 
 Each of these functions loops over all cells. A call for each cell would take more time than its computation,
-because every call updates the reference counts of all arrays. The memory consists of a few sums for each cell and
-the last model; earlier measurements are not stored. Everything here is post-processing. The intervals are
+because every call updates the reference counts of all arrays. The memory consists of a few sums for each cell
+and the last model; earlier measurements are not stored. Everything here is post-processing. The intervals are
 heuristic, because weights and rows come from the same noisy data.
 
 **Randomized reports** about random steps (local privacy) give counts whose noise variance has two parts. For
@@ -161,7 +161,7 @@ _LEAST_VARIANCE = 1.0e-12  # Lower limit of the variance of a sum of rewards.
 _LEAST_SPREAD, _LEAST_ERROR = 0.02, 1.0e-9
 _LEAST_REWARD_SPREAD = 0.01  # The same sampling variance for rewards.
 _DRAWS = 5  # Number of normal variables for each pair.
-# Share of users who are assumed to be in a uniformly random state at every step, whatever the model predicts.
+# Share of users who are assumed to be in a uniformly random state at every step, for any model.
 # It is above 0, so that expected visits are positive for every action that the policy of a user takes.
 _ASTRAY = 0.05
 
@@ -1239,10 +1239,10 @@ def _induct(
     """Run optimistic backward induction, and write V and Q into ``values`` and ``q``.
 
     The bonus has four parts. The first is for sampling (factor ``stat``), and the second for privacy noise
-    (factor ``privacy``). The third is for rewards that the pair's own data do not determine. The fourth is for
-    rows that the pair's own data do not determine (factor ``untried``). The fourth part is ``untried`` times the standard deviation of the next value over all states, times v / (v + k^2). Here v
-    is the variance of the row due to noise and sampling, and k is the share of the row that noise does not
-    hide.
+    (factor ``privacy``). The third is for rewards that the pair's own data do not determine. The fourth is
+    for rows that these data do not determine (factor ``untried``). The fourth part is ``untried`` times the
+    standard deviation of the next value over all states, times v / (v + k^2). Here v is the variance of the
+    row due to noise and sampling, and k is the share of the row that noise does not hide.
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
@@ -1300,8 +1300,8 @@ def _explore(
 
     The draw uses five standard normal variables for each pair, z (R, 5), which are the same at all steps.
     Three of them change the mean value of the successor: they stand for sampling, for noise, and for the part
-    of the row that noise hides. The other two change the reward: they stand for the pair's own data and for
-    the differences between pairs.
+    of the row that noise hides. The other two change the reward: they stand for the errors of the pair's own
+    data and for the differences between pairs.
 
     ``width`` multiplies the parts that are estimated from data. The parts without data have at least their
     full standard deviation. A cell without any data has mean reward 1/2 per step.
