@@ -598,7 +598,7 @@ def _as_tuple(name: str, value: Any, text: str | None, member: Any) -> tuple[boo
 
 
 def list_options(options: Iterable[OptionSpec]) -> str:
-    """Return a text that lists the options with their types, except options in ``BY_FLAG``."""
+    """Return a string that lists the options with their types, except options in ``BY_FLAG``."""
     return ", ".join(str(option) for option in options if option.name not in BY_FLAG) or "none"
 
 

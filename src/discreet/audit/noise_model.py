@@ -1,4 +1,6 @@
-r"""Model of the noise that a session claims, for audits: mixing of draws into releases, scales, residuals.
+r"""Model of the noise that a session claims to add, for audits.
+
+The model has the mixing of draws into releases, the scales of the noise, and the residuals.
 
 A session's releases are read in one of two ways. If a session releases sums, the releases of family f are the
 exact sums plus B_f z. The entries of z are independent with scale 1, and B_f is the mixing matrix of the

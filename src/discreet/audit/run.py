@@ -350,7 +350,7 @@ def _identities(
 ) -> list[Identity]:  # fmt: skip
     """Run all tests except the black-box games: white-box tests, tests of secure noise, and replays.
 
-    unknown : learner for an unknown number of users. Without such a learner, a text or None
+    unknown : learner for an unknown number of users. Without such a learner, a string or None
     """
     identities = white_box(start, plays, layout, seed=seed, alarm=alarm / 4, restart=restart, budget=budget)
     identities += secure_box(start, plays, seed=seed, alarm=alarm / 8, budget=budget)

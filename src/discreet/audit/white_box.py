@@ -83,7 +83,7 @@ __all__ = ["Identity", "agreeing", "white_box"]
 
 @dataclass(frozen=True)
 class Identity:
-    """Result of the test of one identity. A text states the measured and the allowed value.
+    """Result of the test of one identity. A string states the measured and the allowed value.
 
     ``passed`` is None if the identity does not apply.
     """

@@ -82,7 +82,7 @@ def canonical(value):
     return value.text if isinstance(value, Number) else json.dumps(value)
 
 def sha256(data):
-    """Return the SHA-256 hash of bytes or of a text in UTF-8, as hexadecimal digits."""
+    """Return the SHA-256 hash of bytes or of a string in UTF-8, as hexadecimal digits."""
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 def check_format(run):

@@ -55,13 +55,13 @@ def _write(
     name: str, folder: Path, out: Path | None, options: tuple[Path | None, bool, Sequence[str] | None],
     as_json: bool, make: Any, **more: Any,
 ) -> None:  # fmt: skip
-    """Make a text from a folder, and print it or write it to ``out``.
+    """Make a document from a folder, and print it or write it to ``out``.
 
-    name : key of the text in JSON output.
+    name : key of the document in JSON output.
 
     options : ledger file, whether no ledger is used, and plug-ins.
 
-    make : function that returns the text of a folder. more : its further arguments.
+    make : function that returns the document as a string. more : its further arguments.
     """
     from contextlib import nullcontext
 

@@ -399,8 +399,9 @@ def _run_all(
 
 
 def _print_results(results: Sequence[Result]) -> None:
-    """Print a table with one row per result. Below it, print for each result a verdict on its regret and its
-    guarantee.
+    """Print a table with one row per result, then one verdict per result.
+
+    A verdict states the regret and the guarantee of the result.
     """
     from rich.padding import Padding
 

@@ -547,8 +547,8 @@ class ChannelSession(Saveable):
     def release(self) -> Release:
         """Return noisy sums of all users so far. The arrays are read-only.
 
-        The previous release is returned again after a plan with ``last=False``, and if no user was added
-        since that release.
+        If the last plan has ``last=False``, or if no user was added since the previous release, the previous
+        release is returned again.
         """
         with self._call():
             self._check_open()

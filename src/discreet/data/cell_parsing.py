@@ -186,11 +186,11 @@ class Reader:
         self._note_codes()
 
     def _written_otherwise(self, cells: Mapping[str, Any]) -> Iterator[tuple[str, Flags, str]]:
-        """Find rows that match a text of ``where`` only if case and spaces are ignored.
+        """Find rows that match a string of ``where`` only if case and spaces are ignored.
 
         Such rows would be skipped without a message. Yields the name of the value, an (n,) mask of the rows,
-        and the name of the column. A text is not reported if it is identical to a text in the ``where`` of
-        any value.
+        and the name of the column. A string is not reported if it is identical to a string in the ``where``
+        of any value.
         """
         every: dict[str, list[str]] = {}
         for value in self.values.values():
@@ -443,14 +443,14 @@ def _unseen(names: Any) -> Flags:
 
 
 def _plain(text: str) -> str:
-    """Return a text with case and spaces removed, in the Unicode form NFKC."""
+    """Return a string with case and spaces removed, in the Unicode form NFKC."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _empty(text: Any, more: Sequence[str] = ()) -> Flags:
     """Return an (n,) mask of cells that are empty or contain a word for an empty cell.
 
-    The words are the standard ones and the texts in ``more``.
+    The words are the standard ones and the strings in ``more``.
     """
     words, trimmed = pa.array(EMPTY, pa.large_string()), pc.utf8_trim_whitespace(text)
     gone = pc.or_kleene(pc.is_null(text), pc.is_in(trimmed, value_set=words))

@@ -1,10 +1,10 @@
-"""Functions that match cell texts to declared texts, and words that mean an empty cell.
+"""Functions that match cell strings to declared strings, and words that mean an empty cell.
 
 A cell text matches the identical declared text. Otherwise, it matches a declared text with the same
 meaning, if exactly one exists. For example, ``True``, ``TRUE`` and ``true`` have the same
 meaning, and so do ``1``, ``1.`` and ``1.0``. Many programs write a whole number as ``1.0`` if its column has
 empty cells. Columns have a type in Parquet files and no type in CSV files; both are read in the same way.
-Case, inner spaces and leading zeros of other texts are never changed, because ``01`` and ``1`` can be
+Case, inner spaces and leading zeros of other strings are never changed, because ``01`` and ``1`` can be
 different codes.
 """
 
@@ -35,7 +35,7 @@ _WHOLE = re.compile(r"([+-]?\d+)\.0*")
 
 
 def usual(text: str) -> str:
-    """Normalize truth values to lower case and whole numbers to digits without a point. Other texts are
+    """Normalize truth values to lower case and whole numbers to digits without a point. Other strings are
     unchanged.
     """
     if text.lower() in ("true", "false"):
@@ -45,9 +45,9 @@ def usual(text: str) -> str:
 
 
 def positions(texts: Any, declared: Sequence[str]) -> NDArray[np.int64]:
-    """Return the index of the declared text that each of the n texts in an Arrow array matches.
+    """Return the index of the declared string that each of the n strings in an Arrow array matches.
 
-    The index is -1 if the text matches no declared text.
+    The index is -1 if no declared string matches.
     """
     index = pc.index_in(texts, value_set=pa.array(declared, pa.large_string()))
     found = pc.fill_null(index.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)

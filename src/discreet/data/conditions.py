@@ -1,8 +1,8 @@
 """Conditions on values, written as text: ``pressure < 65 and (lactate >= 2 or missing(lactate))``.
 
-Numbers, texts in quotes, brackets and the names of values are allowed. The operators are ``< <= > >= == !=``,
-``and``, ``or``, ``not`` and ``missing(name)``. A comparison with a missing value is false. The text is parsed
-and never executed. All other syntax is rejected.
+Numbers, strings in quotes, brackets and the names of values are allowed. The operators are ``< <= > >= ==
+!=``, ``and``, ``or``, ``not`` and ``missing(name)``. A comparison with a missing value is false. The text is
+parsed and never executed. All other syntax is rejected.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ The declaration is not computed from the records, so it uses no privacy budget. 
 codebooks and scalings, and declares their origin under ``[provenance]``. Users are never removed because of
 their values, since the number of users is published.
 
-Several texts of a column can have the same label. All labels, cut points and files that the declaration names
-are public. Files are in the folder of the declaration. Every key is described in ``docs/prepare.md``.
+Several strings of a column can have the same label. All labels, cut points and files that the declaration
+names are public. Files are in the folder of the declaration. Every key is described in ``docs/prepare.md``.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class ColumnValue:
     name : name of the value
     column : name of the column
     where : mapping of column names to texts. A row is used only if its cell in each of these columns is one
-        of the texts for the column. An example is item codes in tables with one row per measurement
+        of the strings for the column. An example is item codes in tables with one row per measurement
     within : rule that combines several cells of a step or episode, one of ``WITHIN``
     of : "step" or "episode"
     ties : rule for several cells at the same time, one of ``TIES``
@@ -149,11 +149,11 @@ class ColumnValue:
     before : "action" if only rows before the step's first action count; None if all rows of the step count
     carry : number of later steps for which a value can replace a missing value
     missing : "refuse", "category", or the number (for categories, the index) that replaces a missing value
-    categories : mapping of texts in the file to indices; None for numbers
+    categories : mapping of strings in the file to indices; None for numbers
     labels : names of the bins or categories
     cuts : cut points between bins
     closed : "left" or "right", the end point that belongs to the bin
-    empty : texts that mean an empty cell, in addition to the standard texts
+    empty : strings that mean an empty cell, in addition to the standard strings
     """
 
     __repr__ = brief
@@ -358,7 +358,7 @@ class Declaration:
         The complete schema, which ``discreet learn`` reads.
     user, episode : names of the columns that identify a user and an episode
     folded : True if names are normalized by :func:`.near_duplicate_ids.folded` before they are compared
-    empty : texts that mean an empty cell in every column, in addition to the standard texts
+    empty : strings that mean an empty cell in every column, in addition to the standard strings
     time : Time, or None if rows are used in the order of the files
     step : length of a step in microseconds; None if every row is a step
     begin : column with the start time of an episode; None if an episode starts at its first row
@@ -843,7 +843,7 @@ def _range(name: str, value: Any) -> tuple[float, float]:
 
 
 def _categories(name: str, value: Any) -> tuple[Mapping[str, int] | None, tuple[str, ...] | None]:
-    """Return a mapping of texts to the indices of their labels, and the labels.
+    """Return a mapping of strings to the indices of their labels, and the labels.
 
     Both are None if ``value`` is None.
     """
@@ -1056,7 +1056,10 @@ def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[ColumnValue | None, t
 
 
 def _censored(asked: Any, states: Mapping[str, str]) -> list[str]:
-    """Return the texts in the outcome column that mark a censored end. An empty text means an empty cell."""
+    """Return the strings in the outcome column that mark a censored end.
+
+    An empty string means an empty cell.
+    """
     name = "prepare.end.censored"
     if not isinstance(asked, list) or not asked:
         raise ValueError(f"{name} = {checks.said(asked)}: must be a list of texts of the column, not empty")

@@ -15,10 +15,10 @@ Only a few batches are in memory at the same time. The supported sources are Min
 sources of :mod:`.sources`.
 
 The names of users or episodes are integers if their column has an integer type in every source; otherwise
-they are texts. ``7`` in a CSV file and 7 in a Parquet file are the same user, but ``07`` and `` 7`` are
+they are strings. ``7`` in a CSV file and 7 in a Parquet file are the same user, but ``07`` and `` 7`` are
 different users. If a data set has two spellings of a user's name, the user counts as two users
-(:mod:`.near_duplicate_ids` counts such names). Empty CSV cells and the CSV texts ``NA``, ``NaN`` and ``null``
-are read as empty cells.
+(:mod:`.near_duplicate_ids` counts such names). Empty CSV cells and the CSV strings ``NA``, ``NaN`` and
+``null`` are read as empty cells.
 """
 
 from __future__ import annotations
@@ -277,9 +277,9 @@ class Source:
                     raise Broken(f"{place.name}: {error}") from None
 
     def place(self, number: int) -> str:
-        """Return a text with the location and content of row ``number``.
+        """Return a string with the location and content of row ``number``.
 
-        The text is private: show it only on the data owner's terminal.
+        The string is private: show it only on the data owner's terminal.
         """
         before = 0
         for raw in self._raw(BATCH_ROWS, users_only=False):

@@ -139,7 +139,7 @@ class Groups:
     ``column`` is the name of the column in the file. ``labels`` are the labels of the groups, at most 12. All
     labels are public. The group of a single user is private.
 
-    Raises ``ValueError`` if a label is repeated or is not a text of one line, or if the number of labels is
+    Raises ``ValueError`` if a label is repeated or is not a string of one line, or if the number of labels is
     not 1 to 12.
     """
 
@@ -639,7 +639,7 @@ def _sizes(count: int, labels: tuple[str, ...] | None) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a TOML string. JSON and TOML escape quotes and backslashes in the same way."""
+    """Return a string as a TOML string. JSON and TOML escape quotes and backslashes in the same way."""
     return json.dumps(text, ensure_ascii=False)
 
 

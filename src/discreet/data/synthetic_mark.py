@@ -34,7 +34,7 @@ def packed(facts: Facts) -> str:
 def facts_in(text: Any) -> dict[str, Any]:
     """Return the facts in the text of a mark; an empty mapping if the text was lost or changed.
 
-    Entries other than short texts, numbers and null are omitted.
+    Entries other than short strings, numbers and null are omitted.
     """
     try:
         found = json.loads(text)

@@ -242,7 +242,7 @@ def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
     """Test whether an Arrow array of keys is sorted.
 
     Returns two flags. The first is True if the keys never decrease in the order by value. The second is True
-    if the keys are texts that never decrease in the order by length, then by value.
+    if the keys are strings that never decrease in the order by length, then by value.
 
     ``free`` : array that is 1 where a key can be smaller than the previous key. If several consecutive keys
     are equal, it is enough to pass the first of them.

@@ -8,7 +8,7 @@ data are seen. Its bytes have the following layout. Integers are little-endian a
     5   3  zero
     8   4  n, the number of bytes of the head
 
-    12  n  head: JSON object in UTF-8 with "kind" (a text), "fields" (an object) and "arrays" (a list)
+    12  n  head: JSON object in UTF-8 with "kind" (a string), "fields" (an object) and "arrays" (a list)
     .   .  the arrays, one after the other
 
 An entry of "arrays" is [name of its field, type, shape]. The type is "<f8" (64-bit floats), "<i8" (64-bit

@@ -51,9 +51,9 @@ def said_options(options: Mapping[str, Any], *first: str | None) -> str:
 
 
 def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
-    """Return one label per result, and a text with the options that all results share.
+    """Return one label per result, and a string with the options that all results share.
 
-    The labels do not contain the shared options. The text of the shared options can be empty.
+    The labels do not contain the shared options. The string of the shared options can be empty.
 
     If results of different runs would have the same label and privacy text, their labels also state the
     settings that differ.
@@ -98,9 +98,9 @@ def _told_apart(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[s
 
 
 def _differences(results: Sequence[FinishedRun]) -> list[str]:
-    """Return, for each result, a text with the settings in which the results differ.
+    """Return, for each result, a string with the settings in which the results differ.
 
-    All texts are empty if the results do not differ.
+    All strings are empty if the results do not differ.
     """
     tables = [identity({**result.config, "seed": result.seed}) for result in results]
     keys = {key for table in tables for key in table}

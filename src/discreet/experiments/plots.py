@@ -38,7 +38,7 @@ UNITS = "in the environment's units of reward"
 
 
 def legend_label(result: FinishedRun, label: str | None = None) -> str:
-    """Return a text that states the learner, the guarantee and the number of seeds."""
+    """Return a string that states the learner, the guarantee and the number of seeds."""
     seeds = len(result.runs)
     return (
         f"{label or result.label}: {privacy_words(result.guarantee)}; {seeds} seed{'s' if seeds > 1 else ''}"

@@ -103,7 +103,7 @@ def _is_fixed(name: str, learner: RegisteredPart, privatizer: RegisteredPart) ->
 def _own_options(part: Any) -> dict[str, Any]:
     """Return the fields of a dataclass object that differ from their defaults and have simple values.
 
-    A simple value is a boolean, a number or a text. If ``part`` is not a dataclass object, the result is
+    A simple value is a boolean, a number or a string. If ``part`` is not a dataclass object, the result is
     empty.
     """
     if not dataclasses.is_dataclass(part) or isinstance(part, type):

@@ -200,9 +200,9 @@ def tuned(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def cannot_repeat(own: list[str]) -> str:
-    """Return a text for runs that a file cannot repeat, because parts of them have no registered name.
+    """Return a string for runs that a file cannot repeat, because parts of them have no registered name.
 
-    The text names these parts, and says what the user can do.
+    The string names these parts, and says what the user can do.
 
     - own : names of the parts.
     """

@@ -140,7 +140,7 @@ def search_space(
     learner : name in the registry.
     given : options that the user has set, which are not searched.
     search : options that are searched in addition, or in other ranges. A value is a :class:`Range`, a pair of
-        numbers (log-uniform if the first is above 0), a list of values, a text such as ``0.01:1`` or
+        numbers (log-uniform if the first is above 0), a list of values, a string such as ``0.01:1`` or
         ``lp,raw``, or None for the default range.
 
     Raises

@@ -478,7 +478,7 @@ HEAD = ("learner", "privacy", "final regret, mean", "difference, mean", "differe
 
 
 def comparison_rows(comparisons: Sequence[BaselineComparison]) -> list[tuple[str, ...]]:
-    """Return the rows of the comparison table. Each row is a tuple of seven texts, for the columns in
+    """Return the rows of the comparison table. Each row is a tuple of seven strings, for the columns in
     :data:`HEAD`.
     """
     rows = []

@@ -59,8 +59,8 @@ cannot be changed. Therefore a party that can write the ledger but has neither k
 limit, because it cannot sign an entry. If it removes entries, the head and the statements reveal this. The
 holder of a key can check whether the limit was transferred from this key to the present owner, directly or
 through other keys (:meth:`Ledger.heirs`). This check uses only entries after an entry that the holder signed,
-because that signature covers all earlier entries. Forged first entries that name the key without its
-signature are not used.
+because that signature covers all earlier entries. An entry that names the key but is not signed with it can
+be forged, so it does not count.
 
 *What this module cannot detect.* Other entries are not signed. A party that can write both files can forge
 reservations and marks, restore an older copy of both files from before a limit, or delete both files. The
@@ -1311,10 +1311,10 @@ def _mechanisms(entry: LedgerEntry) -> str:
 
 
 def table(entries: Sequence[LedgerEntry]) -> list[tuple[str, ...]]:
-    """Return one row of texts per entry, with the columns :data:`COLUMNS`.
+    """Return one row of strings per entry, with the columns :data:`COLUMNS`.
 
-    A text is empty if the column does not apply to the entry. The epsilon of a reservation is the epsilon of
-    this reservation alone, at its own delta. The state of a reservation is ``published`` or ``SPENT, NOT
+    A string is empty if the column does not apply to the entry. The epsilon of a reservation is the epsilon
+    of this reservation alone, at its own delta. The state of a reservation is ``published`` or ``SPENT, NOT
     PUBLISHED``.
     """
     marked = {entry.reservation for entry in entries if entry.kind == "mark"}

@@ -9,7 +9,7 @@ A private key is a file in PKCS 8 and PEM format with mode 0600. A file that oth
 The file can be encrypted by AES-256 with a key that PBKDF2 derives from a passphrase (2 048 rounds of
 HMAC-SHA-256, as ``cryptography`` writes). Anyone who steals the file can try millions of passphrases per
 second, so the passphrase must be long. Files that OpenSSL encrypted with scrypt can also be read. The public
-key is stored in the same folder as ``NAME.pub``, in the format of OpenSSL. In texts, a public key is given as
+key is stored in the same folder as ``NAME.pub``, in the format of OpenSSL. In text, a public key is given as
 its 32 bytes in hexadecimal. A signature proves that the holder of the key signed. This module cannot
 determine which person holds a key.
 """

@@ -1,4 +1,4 @@
-"""From a file of trajectories to a policy."""
+"""Pipeline from a file of trajectories to a policy."""
 
 from discreet.pipeline.approve import sign as sign
 from discreet.pipeline.disclosures import crosswalk as crosswalk

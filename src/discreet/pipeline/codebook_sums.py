@@ -292,9 +292,9 @@ class CodebookQuery:
         return "\n".join(lines) + "\n"
 
     def read_sums(self, text: str) -> Ints:
-        """Return the (rounds, cells, width) noisy sums from a text that :meth:`sums_text` returned.
+        """Return the (rounds, cells, width) noisy sums from a string that :meth:`sums_text` returned.
 
-        Raises ``ValueError`` if the text has another format.
+        Raises ``ValueError`` if the string has another format.
         """
         shape = self.rounds, self.cells, self.sums.width
         rows = list(csv.reader(io.StringIO(text)))[1:]

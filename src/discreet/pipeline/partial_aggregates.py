@@ -13,8 +13,8 @@ Each user must be in only one part. Noise is calibrated to the records of one us
 two parts would have twice the effect on the sums. Therefore all parts of one run are counted with one secret
 key of 32 random bytes. The key file is made for the run and deleted after the run. A user is identified by a
 128-bit BLAKE2b hash of their name with that key. Parts that have a user in common, or that have different
-keys, schemas or queries, are rejected. Names are compared as texts: 7 and "7" are one user, but "7" and "07"
-are two users. The probability that any two of n users have the same hash is at most n^2 / 2^129. In this
+keys, schemas or queries, are rejected. Names are compared as strings: 7 and "7" are one user, but "7" and
+"07" are two users. The probability that any two of n users have the same hash is at most n^2 / 2^129. In this
 case, a valid run is rejected. No hash is part of a release.
 """
 

@@ -420,7 +420,7 @@ def fit_codebook(
     centres, quantiles, rounds, bins, epsilon, delta, rho : see :func:`estimate_codebook`
     randomness : Secure (default), or Seeded for simulations
     purpose : purpose of the fit for its entry in the ledger, one line
-    progress : function that is called with a text about the current stage
+    progress : function that is called with a string about the current stage
 
     Raises
     ------

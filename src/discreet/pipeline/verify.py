@@ -674,7 +674,7 @@ _NUMBER = re.compile(r"(\d+\.\d+(?:e[+-]?\d+)?)")
 
 
 def _texts_alike(one: str, other: str, *, exact: bool) -> bool:
-    """Return True if two texts agree, except for the last digits of numbers with a decimal point.
+    """Return True if two strings agree, except for the last digits of numbers with a decimal point.
 
     These numbers must agree to 1e-9. If ``exact`` is False, a difference of one unit in the last digit shown
     is also allowed.

@@ -1,6 +1,6 @@
 """Page that puts the numbers of a statement beside texts that regulators read, without a verdict.
 
-``crosswalk.toml`` contains all texts, with a version number that is printed on the page. The page depends
+``crosswalk.toml`` contains all strings, with a version number that is printed on the page. The page depends
 only on the statement and the declared lines of its schema, so any person can make it again and compare it.
 """
 
@@ -81,7 +81,7 @@ def _blocks(doc: Document, values: Mapping[str, object]) -> Iterator[Block]:
 def _rows(
     doc: Document, text: Mapping[str, Any], values: Mapping[str, object]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (source, question, stated facts) for each row of a text."""
+    """Yield (source, question, stated facts) for each row of a parsed ``crosswalk.toml``."""
     for row in text.get("row", ()):
         yield row["article"], row["asks"].format(**values), row["filled"].format(**values)
     points = [key.removeprefix("question.") for key in said_in(doc) if key.startswith("question.")]

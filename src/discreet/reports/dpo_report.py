@@ -76,7 +76,7 @@ def page(
     ----------
     doc : document that states the facts about the release.
     title : title of the page.
-    fields : names and texts that describe what was done.
+    fields : names and strings that describe what was done.
     terms : names and explanations of the terms in the glossary.
     signed : fingerprint, line of the operator, and line of the approver.
     made : file whose numbers the page repeats.
@@ -122,7 +122,7 @@ def page(
 
 # --------------------------------------------------------------------------------------- what was declared
 def declared_fields(doc: Document, declared: Document, unnamed: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of declared facts, for example the users, the controller and the purpose.
+    """Yield the names and strings of declared facts, for example the users, the controller and the purpose.
 
     - declared : declarations of the schema.
     - unnamed : True if no purpose was given for the release.

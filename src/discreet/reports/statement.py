@@ -350,7 +350,7 @@ class RunFacts:
 
 
 def check_encodable(name: str, value: str) -> None:
-    """Raise ``ValueError`` if a text cannot be encoded in UTF-8.
+    """Raise ``ValueError`` if a string cannot be encoded in UTF-8.
 
     Such text can come from bytes in a command line or a path that cannot be decoded.
     """

@@ -255,7 +255,7 @@ def _totals(totals: Mapping[str, Any]) -> str:
 
 
 def limit_words(totals: Mapping[str, Any]) -> str:
-    """Return a text that states the owner's limit and the key with which it was signed.
+    """Return a string that states the owner's limit and the key with which it was signed.
 
     totals : totals of the ledger.
     """

@@ -167,9 +167,9 @@ def _minute(at: float) -> str:
 
 
 def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text that states whether users can take part now.
+    """Return a string that states whether users can take part now.
 
-    If they cannot, the text also states the reason, and the latest time at which the wait ends.
+    If they cannot, the string also states the reason, and the latest time at which the wait ends.
     """
     if study.shuffler is not None:
         return f"Working. People take part at the shuffler, {study.shuffler['url']}."

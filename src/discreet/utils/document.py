@@ -30,7 +30,7 @@ MARKS = "\\`*_[]<>|#~&"
 
 
 def escaped(text: object) -> str:
-    """Return a text in which Markdown syntax characters are escaped."""
+    """Return a string in which Markdown syntax characters are escaped."""
     return "".join(f"\\{c}" if c in MARKS else c for c in str(text))
 
 
@@ -196,9 +196,9 @@ _IN_MARKDOWN = rf"( (?:[^{re.escape(MARKS)}]|\\[{re.escape(MARKS)}]){{0,500}})?"
 
 
 def in_markdown(text: Text, plain: bool = False) -> str:
-    """Return a text in Markdown, with marks for emphasis and code.
+    """Return a string in Markdown, with marks for emphasis and code.
 
-    plain : if True, special characters in the text are not escaped.
+    plain : if True, special characters in the string are not escaped.
     """
     put = str if plain else escaped
     return "".join(

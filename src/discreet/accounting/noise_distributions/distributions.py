@@ -10,7 +10,7 @@ this and all earlier releases. A distribution has these methods:
   ``share`` is the part of the failure probability that is assigned to this release. The share is 1/releases
   if the number of releases is known, and otherwise 1/(n (n + 1)) for release n (these shares sum to 1);
 - ``bound(failure, rows=True)``: the same bound for the noise in the sum of a row over its S successors. This
-  bound is the quantile for S m terms. The estimate of visits, N-hat = sum over s' of N3-hat, uses it.
+  bound is the quantile for S m terms. It applies to the estimated visits, N-hat = sum over s' of N3-hat.
 
 All these values are functions of public parameters, never of data.
 

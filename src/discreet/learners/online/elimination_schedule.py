@@ -380,7 +380,7 @@ class StagedLearner(Knobs):
             yield f"explore_share = {self.explore_share:g} is below 1"
 
     def summary(self) -> str:
-        """Return a text that lists the options and states whether the regret theorem holds for them.
+        """Return a string that lists the options and states whether the regret theorem holds for them.
 
         The privacy guarantee never depends on the options.
         """

@@ -431,7 +431,7 @@ class JointPosterior(Knobs):
             yield "hand_over = True leaves the model by a test of residuals"
 
     def summary(self) -> str:
-        """Return a text that lists the options. The privacy guarantee never depends on the options."""
+        """Return a string that lists the options. The privacy guarantee never depends on the options."""
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
 
 

@@ -301,7 +301,7 @@ class LinearBandit(Knobs):
         return best[1], best[2]
 
     def summary(self) -> str:
-        """Return a text that states which options are heuristics.
+        """Return a string that states which options are heuristics.
 
         The guarantee never depends on the options.
         """

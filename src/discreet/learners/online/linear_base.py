@@ -320,7 +320,7 @@ class LinearLearner(Knobs):
             yield "switching = 'determinant': under noise its usual analysis fails (arXiv 2605.23131)"
 
     def summary(self) -> str:
-        """Return a text that lists the options and states whether the regret theorem holds for them.
+        """Return a string that lists the options and states whether the regret theorem holds for them.
 
         The privacy guarantee never depends on the options.
         """

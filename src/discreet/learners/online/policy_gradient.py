@@ -272,7 +272,7 @@ class VectorGradientLearner(Knobs):
         yield "vectors are clipped, the baseline is learned, and batches and steps are chosen by experiments"
 
     def summary(self) -> str:
-        """Return a text that lists the options. The privacy guarantee does not depend on the options."""
+        """Return a string that lists the options. The privacy guarantee does not depend on the options."""
         return summary_of(self, self.heuristics())
 
 

@@ -250,9 +250,9 @@ class RandomizedLearner(Knobs):
             yield "several users follow one policy (the theorem replans for each)"
 
     def summary(self) -> str:
-        """Return a text that lists the options and states whether the regret theorem holds for them.
+        """Return a string that lists the options and states whether the regret theorem holds for them.
 
-        The text ends with the statement that this learner has no privacy guarantee.
+        The string ends with the statement that this learner has no privacy guarantee.
         """
         return f"{summary_of(self, self.heuristics())} There is no privacy guarantee."
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def summary_of(learner: Any, heuristics: Iterable[str], theorem: str = "") -> str:
-    """Return a text that lists the options of a learner and states whether the regret theorem covers them.
+    """Return a string that lists the options of a learner and states whether the regret theorem covers them.
 
     ``heuristics`` yields one text for each option value that makes the theorem invalid. ``theorem`` is the
     scope of the theorem, for example " of Jin et al. (2020)". If no option makes the theorem invalid,

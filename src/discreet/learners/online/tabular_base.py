@@ -392,7 +392,7 @@ class TabularLearner(Knobs, ABC):
             yield f"several users follow one policy{when} (the theorem replans for each)"
 
     def summary(self) -> str:
-        """Return a text that lists the options and states whether the regret theorem holds for them.
+        """Return a string that lists the options and states whether the regret theorem holds for them.
 
         The privacy guarantee never depends on the options.
         """

@@ -9,7 +9,7 @@ from discreet.core.compile import kernel
 
 Ints = NDArray[np.int64]
 
-# These are the kinds of errors that :func:`check_users` returns.
+# Kinds of errors that :func:`check_users` returns.
 FALLS, TOO_MANY = 1, 2
 
 
@@ -20,12 +20,14 @@ def check_users(
     """Check the users of some episodes, given the last user of the previous episodes.
 
     Returns (kind of the first error, index of its episode, number of new users, number of episodes of the
-    last user). Without an error, the kind is 0 and the index is -1.
+    last user). If there is no error, the kind is 0 and the index is -1.
 
     user : user number of each episode.
 
-    any_before : True if there are previous episodes. Then ``last`` is the last user of these episodes, and
-        ``episodes`` is the number of this user's episodes.
+    any_before : True if there are previous episodes.
+
+    last, episodes : last user of the previous episodes, and number of this user's episodes. They are used
+        only if ``any_before`` is True.
 
     most : largest number of episodes that a user may have.
     """

@@ -407,7 +407,7 @@ class PartialAggregate:
 
     # -------------------------------------------------------------------------------- as bytes
     def to_bytes(self) -> bytes:
-        """Return all contents as bytes: **raw data**. :meth:`from_bytes` reads them."""
+        """Return all contents as bytes, which are **raw data**. :meth:`from_bytes` reads these bytes."""
         file = io.BytesIO()
         saved_state.write_content(file, self._marks[0], self._values(), CLASSES, _LAYOUT)
         return file.getvalue()

@@ -18,12 +18,13 @@ given all these draws, so it also holds for their mixture. The halves must not d
 submission. (Readers number users by the position of their rows in the files, so one user's rows could change
 the halves of all other users.) Seeded sessions, which protect no data, use positions.
 
-A user may have up to m episodes (``episodes``). The change of any sum is then a sum of m changes of one
-episode. The joint norms in the lemmas satisfy the triangle inequality, so sensitivities and noise are m times
-as large. ``mu`` of a question is always the value for one user. Users are submitted in order (``user`` never
-decreases). A user's episodes are therefore adjacent, and storing the last user is sufficient to enforce m.
-Halves divide users, not episodes. A user without data (``absent``), or with fewer than m episodes,
-contributes zeros, which satisfy every bound on one user's contribution.
+A user may have up to m episodes (``episodes``). A change of one user's data then changes up to m episodes,
+and a sum changes by the total of these m changes. The joint norms in the lemmas satisfy the triangle
+inequality, so sensitivities and noise are m times as large. ``mu`` of a question is always the value for one
+user. Users are submitted in order (``user`` never decreases). A user's episodes are therefore adjacent, and
+storing the last user is sufficient to enforce m. Halves divide users, not episodes. A user without data
+(``absent``), or with fewer than m episodes, contributes zeros, which satisfy every bound on one user's
+contribution.
 
 A plan may instead give each question an epsilon, for Laplace noise and pure epsilon-DP. Noise scales are
 computed from the l1 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` with the declared bound

@@ -11,7 +11,7 @@ The file uses little-endian integers and no pickle, so reading the file runs no 
 5. The arrays, one after the other, in C order, little-endian.
 6. 32 bytes: SHA-256 of all bytes before.
 
-In ``values``, numbers, texts, truth values, null and lists represent themselves. An object with one key
+In ``values``, numbers, strings, truth values, null and lists represent themselves. An object with one key
 represents one of the following values:
 
 - ``{"array": i}``, ``{"tuple": [...]}``, ``{"map": [[key, value], ...]}`` or ``{"float": "inf"}``;
