@@ -90,3 +90,15 @@ def test_the_page_of_a_study_whose_batches_close_by_resolved_reservations(tmp_pa
         shown = text_of(service)
         assert "one person took a place and has not answered" in shown
         assert "people of the open batch" in shown
+
+
+def test_the_page_promises_no_place_after_all_were_taken(tmp_path: Path) -> None:
+    study = a_study(2, serving={"close": "resolved"})
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        service = Service(study, store, a_key(tmp_path))
+        asked_for = [ReservationRequest(hashed(one)) for one in store.new_tickets(2)]
+        store.admit(asked_for, NOW, 600.0)
+        shown = text_of(service)
+        assert "All places of the study are taken. 2 people took a place" in shown
+        assert "The study ends at 2023-11-14 22:24 UTC at the latest" in shown
+        assert "is free again" not in shown

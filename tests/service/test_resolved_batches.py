@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import a_key, a_study, a_writer, begun, over_http, stopped
+from serving import a_key, a_study, a_writer, begun, central, over_http, placed, stopped
 
 from discreet.core.releases import Message, Plan
 from discreet.device.http_client import PlanReservation
@@ -280,6 +280,22 @@ def test_everybody_is_counted_over_http(tmp_path: Path, trust: str) -> None:
     study = a_study(50, trust, serving={"close": "resolved", "in_flight_least": 9}).rehearsed()
     found = over_http(study, tmp_path, 20, 6)
     assert len(found) >= study.releases
+
+
+def test_a_copy_of_a_counted_message_is_refused(tmp_path: Path) -> None:
+    """A plan stays open after its first message is counted and removed: no other ticket can send a copy."""
+    study = a_study(40, serving={"close": "resolved", "in_flight_least": 7})
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        writer, admission = a_writer(study, store), CentralAdmission(study.layout)
+        tickets = store.new_tickets(2)
+        plan, same = placed(store, tickets)
+        assert plan == same
+        answers = [admission.answer(central(ticket, plan, 5)) for ticket in tickets]
+        assert store.admit(answers[:1], stopped.time(), 60.0)[0].status == "counted"
+        assert writer.step()
+        assert store.sweep() == 1
+        assert store.admit(answers[1:], stopped.time(), 60.0)[0].status == "replayed"
+        assert store.admit(answers[:1], stopped.time(), 60.0)[0].status == "counted"
 
 
 def test_plans_share_places_in_proportion() -> None:

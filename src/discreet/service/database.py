@@ -201,6 +201,12 @@ _keys = sql.Table(
     sql.Column("public", sql.String(64), nullable=False),
 )
 sql.Index(
+    "answered_nonces",
+    _tickets.c.nonce,
+    sqlite_where=_tickets.c.nonce.isnot(None),
+    postgresql_where=_tickets.c.nonce.isnot(None),
+)
+sql.Index(
     "due_tickets",
     _tickets.c.due,
     sqlite_where=_tickets.c.due.isnot(None),
@@ -382,14 +388,7 @@ class Store:
         with self._engine.connect() as connection:
             if not sql.inspect(connection).has_table("study"):
                 return False
-            names = set(sql.inspect(connection).get_table_names())
-            known = {column["name"] for column in sql.inspect(connection).get_columns("messages")}
-        if not {"keys", "resolved", "serving"} <= names or "batch" not in known:
-            with self._writing() as connection:  # an earlier version created it
-                for table in (_keys, resolved_table, _serving):
-                    table.create(connection, checkfirst=True)
-                if "batch" not in known:
-                    connection.exec_driver_sql("ALTER TABLE messages ADD COLUMN batch INTEGER")
+        self._upgrade()
         with self._reading() as connection:
             found = connection.execute(sql.select(_study.c.identity)).scalar()
         if found is None:
@@ -400,6 +399,25 @@ class Store:
                 "before its file was changed; what is fixed before people come cannot change after"
             )
         return True
+
+    def _upgrade(self) -> None:
+        """Add the tables and the column that a database of an earlier version does not have."""
+
+        def missing(connection: Connection) -> tuple[bool, bool]:
+            found = sql.inspect(connection)
+            tables = {"keys", "resolved", "serving"} <= set(found.get_table_names())
+            return not tables, "batch" not in {one["name"] for one in found.get_columns("messages")}
+
+        with self._engine.connect() as connection:
+            if not any(missing(connection)):
+                return
+        with self._writing() as connection:
+            # another process can have added them in the meantime
+            connection.execute(sql.select(_study.c.id).with_for_update())
+            for table in (_keys, resolved_table, _serving):
+                table.create(connection, checkfirst=True)
+            if missing(connection)[1]:
+                connection.exec_driver_sql("ALTER TABLE messages ADD COLUMN batch INTEGER")
 
     def create(
         self,
@@ -637,6 +655,9 @@ class Store:
         for part in _parts(nonces, _MANY):
             query = sql.select(_messages.c.nonce).where(_messages.c.nonce.in_(part))
             found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
+            if self.batches is not None:  # a plan can be open after its first messages are counted and removed
+                query = sql.select(_tickets.c.nonce).where(_tickets.c.nonce.in_(part))
+                found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
         return found
 
     def mark_expired(self, now: float, closes_after: float | None) -> int:
@@ -694,6 +715,11 @@ class Store:
         """Return the number of places that are free now."""
         with self._reading() as connection:
             return self._requests(connection, (), 0.0).vacancies()
+
+    def given(self) -> int:
+        """Return the number of places that were given so far, in all plans."""
+        with self._reading() as connection:
+            return int(connection.execute(sql.select(sql.func.sum(_plans.c.placed))).scalar() or 0)
 
     def waiting(self) -> tuple[int, float]:
         """Return the number of users with a place and without an answer, and the time when the last of them

@@ -185,6 +185,12 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
             "Working. Everyone in the open batch has answered or is absent. The next release is being made."
         )
     if store.batches is not None:
+        if store.given() >= study.users:
+            return (
+                f"Waiting. All places of the study are taken. {_count(count)} took a place and "
+                f"{'has' if count == 1 else 'have'} not answered. The study ends at {_minute(last)} at the "
+                "latest."
+            )
         return (
             f"Waiting. Too many reservations are open: {_count(count)} took a place and "
             f"{'has' if count == 1 else 'have'} not answered. A place is free again when one of them answers "
