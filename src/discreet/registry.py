@@ -538,7 +538,7 @@ def coerce(name: str, value: Any, annotation: Any) -> Any:
 def _specificity(member: Any) -> int:
     """Return the sort key that determines when an alternative of a union is tried.
 
-    ``str`` and ``Any`` are tried last, because ``str`` accepts every text and ``Any`` every value.
+    ``str`` and ``Any`` are tried last, because ``str`` accepts every string and ``Any`` every value.
     """
     order = {type(None): 0, bool: 1, int: 2, float: 3, str: 6, Any: 7}
     if typing.get_origin(member) is Literal:

@@ -176,7 +176,7 @@ def hashed(keys: Any) -> NDArray[np.uint64]:
 
 
 def _letters(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return the (n + 1,) byte offsets at which the n strings start and end, and the bytes of all texts."""
+    """Return the (n + 1,) byte offsets at which the n strings start and end, and the bytes of all strings."""
     if not len(texts):  # an empty Arrow array can have no buffers
         return np.zeros(1, np.int64), np.empty(0, np.uint8)
     _, offsets, letters = texts.buffers()

@@ -137,7 +137,7 @@ class ColumnValue:
     ----------
     name : name of the value
     column : name of the column
-    where : mapping of column names to texts. A row is used only if its cell in each of these columns is one
+    where : mapping of column names to strings. A row is used only if its cell in each of these columns is one
         of the strings for the column. An example is item codes in tables with one row per measurement
     within : rule that combines several cells of a step or episode, one of ``WITHIN``
     of : "step" or "episode"

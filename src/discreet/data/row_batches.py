@@ -517,7 +517,7 @@ def _plain(column: Any) -> Any:
 
 
 def _key(column: Any, as_text: bool) -> Any:
-    """Convert names of users or episodes to int64 or text. Nulls become ``MISSING`` or an empty text."""
+    """Convert names of users or episodes to int64 or text. Nulls become ``MISSING`` or an empty string."""
     if not as_text:
         try:
             return _filled(column.cast(pa.int64()), MISSING)

@@ -813,7 +813,7 @@ def check_keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], req
 
 
 def text_of(name: str, value: Any) -> str:
-    """Check that ``value`` is a non-empty text of one line, and return it.
+    """Check that ``value`` is a non-empty string of one line, and return it.
 
     Raises ``ValueError`` if it is not, or if it is "FILL IN".
 

@@ -38,7 +38,7 @@ def versions() -> dict[str, str]:
 
 
 def differing(here: Mapping[str, str], there: Mapping[str, str]) -> str:
-    """Describe the versions in which two processes differ; return an empty text if there are none."""
+    """Describe the versions in which two processes differ; return an empty string if there are none."""
     names = [name for name in here if here[name] != there.get(name)]
     return "; ".join(f"{name} {there.get(name, 'none')} there, {here[name]} here" for name in names)
 

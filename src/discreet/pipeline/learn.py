@@ -665,7 +665,7 @@ def _statement(
 def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: LearnConfig, run: Run) -> None:
     """Raise ``ValueError`` if a file of the folder could not be written. Called before budget is spent.
 
-    It must be possible to encode every text, and to write the schema to a file and read it back unchanged.
+    It must be possible to encode every string, and to write the schema to a file and read it back unchanged.
     """
     statement = _statement(
         schema, facts["algorithm"], facts["options"], settings, run, dict.fromkeys(_EXPECTED, "0" * 64)

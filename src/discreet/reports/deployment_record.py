@@ -245,7 +245,7 @@ def _mechanisms(doc: Document) -> Iterator[str]:
 def yaml_text(record: Mapping[str, Any]) -> str:
     """Return a record as YAML text. Texts are in double quotes; those of several lines are literal blocks.
 
-    record : nested mappings of strings, numbers and lists of texts.
+    record : nested mappings of strings, numbers and lists of strings.
     """
     return "\n".join(_lines(record, "")) + "\n"
 

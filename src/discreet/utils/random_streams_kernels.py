@@ -31,14 +31,14 @@ from discreet.core.compile import inlined, kernel
 # Roles: the second coordinate of an address. Never reuse a number.
 ROLE_ENVIRONMENT = 0  # i = episode
 ROLE_BATCH = 1  # i = first user of a sub-batch: outcomes of the environment for a whole batch.
-ROLE_POLICY = 2  # i = episode: actions of stochastic policies.
+ROLE_POLICY = 2  # Here i = episode: actions of stochastic policies.
 ROLE_TIES = 3  # i = replan, j = sub-batch: tie-breaking.
-ROLE_NOISE = 4  # i = end of a tree node, or user; j = 0, or 1 for the sum of a local sub-batch.
+ROLE_NOISE = 4  # Here i = end of a tree node, or user; j = 0, or 1 for the sum of a local sub-batch.
 ROLE_AUDIT = 5
 ROLE_BOOTSTRAP = 6
 ROLE_MODEL = 7  # Random MDPs.
-ROLE_SAMPLES = 8  # i = replan, j = sub-batch: sampled models. From j = 2^20: fits.
-ROLE_EXPLORE = 9  # i = replan, j = explorer: sampled model of the explorer.
+ROLE_SAMPLES = 8  # Here i = replan, j = sub-batch: sampled models. From j = 2^20: fits.
+ROLE_EXPLORE = 9  # Here i = replan, j = explorer: sampled model of the explorer.
 
 U64 = np.uint64
 _M0 = U64(0xD2E7470EE14C6C93)

@@ -373,7 +373,7 @@ class StagedLearner(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one text for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         if self.width_scale is not None and self.width_scale < 1.0:
             yield f"width_scale = {self.width_scale:g} is below 1"
         if self.explore_share is not None and self.explore_share < 1.0:

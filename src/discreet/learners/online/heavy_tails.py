@@ -150,7 +150,7 @@ class _Truncated(PostProcessed):
         return errors
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one text for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         yield f"rewards are truncated at {self.threshold:g}: the bias of truncation is not in the bonus"
 

@@ -422,9 +422,9 @@ class JointPosterior(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one text for each part of the learner that no regret theorem covers.
+        """Yield one string for each part of the learner that no regret theorem covers.
 
-        There is at least one text, because this learner has no theorem.
+        There is at least one string, because this learner has no theorem.
         """
         yield "posterior samples of a local fit, narrower than the posterior, replace confidence bounds"
         if self.hand_over:

@@ -442,7 +442,7 @@ class LSVIUCB(LinearLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one text for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.beta == "range":
             yield "beta = 'range' is measured, not that of the theorem"

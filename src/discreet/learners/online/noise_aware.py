@@ -679,9 +679,9 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     # ---------------------------------------------------------------------------- description
     def heuristics(self) -> Iterator[str]:
-        """Yield one text for each part of the learner that no regret theorem covers.
+        """Yield one string for each part of the learner that no regret theorem covers.
 
-        There is at least one text, because the bonus is not a confidence bound.
+        There is at least one string, because the bonus is not a confidence bound.
         """
         yield "the bonus is a multiple of the noise's standard deviation, no confidence bound"
         if self.explore == "returns":

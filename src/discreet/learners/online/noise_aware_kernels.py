@@ -141,10 +141,10 @@ _NEAR = 1.5
 _FARTHER = 2.0
 _FARTHER_EACH = 4
 _CARRIED = 0.5  # Part of the bonus of a cell that the optimistic explorer propagates to the previous step.
-# _HIDDEN is the value of (noise / visits)^2 at which the maximum-uncertainty explorer gives weight 1/2 to the
-# maximum value of a row. At the same value, the frontier explorer regards half of a row as hidden. It regards
-# a row as known if less than _BARELY of it is hidden. It acts greedily in states whose value in its plan is
-# below _WORTHWHILE.
+# If (noise / visits)^2 = _HIDDEN, the maximum-uncertainty explorer gives weight 1/2 to the maximum value of a
+# row, and the frontier explorer regards half of the row as hidden. The frontier explorer regards a row as
+# known if less than _BARELY of it is hidden. It acts greedily in states whose value in its plan is below
+# _WORTHWHILE.
 _HIDDEN, _BARELY, _WORTHWHILE = 0.15, 0.2, 0.1
 _LUCKY = 5.0  # Number of pseudo-visits with reward 1 that the optimistic explorer adds to every cell.
 _NOTHING = 0.002  # Prior standard deviation of the mean rewards of pairs without reward.

@@ -282,9 +282,9 @@ class SDPPEOM(StagedLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one text for each option value that makes the regret theorem invalid.
+        """Yield one string for each option value that makes the regret theorem invalid.
 
-        There is at least one text, because the theorem does not cover sets of occupancy measures.
+        There is at least one string, because the theorem does not cover sets of occupancy measures.
         """
         yield from super().heuristics()
         yield "an active set of occupancy measures is not nested, and one model stands for three"

@@ -433,7 +433,7 @@ class SDPPE(StagedLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one text for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.elimination == "data":
             yield "elimination = 'data' keeps an optimal policy, but the theorem is about xi_b"

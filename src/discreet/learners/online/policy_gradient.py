@@ -268,7 +268,7 @@ class VectorGradientLearner(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield at least one text on the parts of the learner that no regret theorem covers."""
+        """Yield at least one string on the parts of the learner that no regret theorem covers."""
         yield "vectors are clipped, the baseline is learned, and batches and steps are chosen by experiments"
 
     def summary(self) -> str:

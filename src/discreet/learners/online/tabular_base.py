@@ -380,7 +380,7 @@ class TabularLearner(Knobs, ABC):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one text for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         for name in ("bonus_scale", "stat_scale"):
             if getattr(self, name) < 1.0:
                 yield f"{name} = {getattr(self, name):g} is below 1"
@@ -515,7 +515,7 @@ class ErrorAware(BonusLearner):
         return self._bounds.of(laws, spec.layout, bonuses.users(spec))
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one text for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.priv_scale is not None and self.priv_scale < 1.0:
             yield f"priv_scale = {self.priv_scale:g} is below 1"
@@ -566,7 +566,7 @@ class PostProcessed(ErrorAware):
         knobs[kernels.LOWER_NOISE] *= knobs[kernels.PRIVACY]
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one text for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.post == "raw" and not self.clip_negative:
             yield "clip_negative = False leaves a gap in the proof of optimism"

@@ -20,7 +20,7 @@ def check_users(
     """Check the users of some episodes, given the last user of the previous episodes.
 
     Returns (kind of the first error, index of its episode, number of new users, number of episodes of the
-    last user). If there is no error, the kind is 0 and the index is -1.
+    last user). Without an error, the kind is 0 and the index is -1.
 
     user : user number of each episode.
 

@@ -187,7 +187,7 @@ class LinearMechanism(SumMechanism):
     def inexact(
         query: LinearQuery, noise: Noise, scales: Mapping[str, Floats], grid: int, walk: Walk | None
     ) -> str:
-        """Return the reason why noise of these scales cannot be exact, or an empty text if it can be exact.
+        """Return the reason why noise of these scales cannot be exact, or an empty string if it can be exact.
 
         query, noise, scales, grid : as in the class.
 
