@@ -352,6 +352,8 @@ def test_a_database_keeps_the_rule_that_it_was_begun_with(tmp_path: Path) -> Non
         ({"in_flight_least": 0}, {}, "in_flight_least"),
         ({"in_flight_share": -0.1}, {}, "in_flight_share"),
         ({"quorum": 3}, {}, "serving.quorum"),
+        ({"close": "all", "in_flight_least": 9}, {}, "in_flight_least = 9"),
+        ({"in_flight_share": 0.2}, {"closes_after": 7200}, "in_flight_share = 0.2"),
     ],
 )
 def test_wrong_rules_are_refused(serving: dict[str, Any], people: dict[str, Any], words: str) -> None:

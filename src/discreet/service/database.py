@@ -655,7 +655,7 @@ class Store:
         for part in _parts(nonces, _MANY):
             query = sql.select(_messages.c.nonce).where(_messages.c.nonce.in_(part))
             found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
-            if self.batches is not None:  # a plan can be open after its first messages are counted and removed
+            if self.batches is not None:  # an open plan can have removed messages
                 query = sql.select(_tickets.c.nonce).where(_tickets.c.nonce.in_(part))
                 found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
         return found

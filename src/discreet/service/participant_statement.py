@@ -60,14 +60,16 @@ SIDE_CHANNELS = (
 
 _MEANING = (
     "If you took a place and have not answered in this time, you count as absent. A release is made when the "
-    "planned number of people have answered or are absent, whatever plan they follow. So nobody waits for a "
-    "particular person. If no place is free, you can follow the published plan; then you send nothing."
+    "planned number of people have answered or are absent, whatever plan they follow. So it waits for one "
+    "particular person only if nobody else has a place. If no place is free, you can follow the published "
+    "plan; then you send nothing."
 )
 _TIMES = (
     "The guarantee covers what you did. It does not cover when you answer, or whether you answer. Your "
     "answer counts in the batch that is open when it arrives. If the time of your answer depends on what "
     "happened to you, people who answer around that time can fall into other batches and get other plans, "
-    "and what is published can show this. Send your answer at a time that does not depend on what happened."
+    "and what is published can show this. An earlier plan stays published while somebody who took a place in "
+    "it has not answered. Send your answer at a time that does not depend on what happened."
 )
 
 

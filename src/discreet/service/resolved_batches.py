@@ -4,7 +4,7 @@ A reservation is resolved once: its user answers, or is marked absent. Let r be 
 reservations, and 0 = t_0 < t_1 < ... < t_B = K the schedule. Batch i consists of the reservations that are
 resolved as number t_i + 1, ..., t_(i+1), whatever plan their users hold. The transaction that resolves a
 reservation increases r and counts the reservation in its batch. Therefore batches have exactly the sizes of
-the schedule, and no batch waits for a particular user.
+the schedule, and no batch waits for a particular user while two or more reservations can be open.
 
 **Privacy.** Neighbours differ in the whole record of one user. Fix the log: the sequence of events
 "reservation given, plan" and "reservation resolved, answered or absent". The user's record enters exactly one

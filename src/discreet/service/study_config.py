@@ -37,10 +37,9 @@ The file has the format TOML. All its values are public, and they are fixed befo
     closes_after = 86400       # seconds after which untaken places count as absent; left out: never
 
     [serving]
-    close = "resolved"         # a batch closes when enough reservations are answered or absent, whatever plan
-                               # they hold; or "all": when all places of a release's plans are
-    in_flight_least = 100      # with "resolved", a place is free while fewer reservations are open than this,
-    in_flight_share = 0.1      # or than this share of the resolved ones
+    close = "resolved"         # rule that closes a batch (discreet.service.resolved_batches); or "all"
+    in_flight_least = 100      # only with "resolved": a place is free while fewer reservations are open
+    in_flight_share = 0.1      # than this number, or than this share of the resolved ones
 
     [ledger]                   # left out: the study is in no ledger, which the statement says
     dataset = "ward-2026"
@@ -229,6 +228,11 @@ class Study:
                 f'serving.close = "resolved": must be "all" with {what}, as only plans that hold a fixed '
                 "number of places need it"
             )
+        for name, value, usual in (("least", least, 100), ("share", share, 0.1)):
+            if self.close_rule == "all" and value != usual:
+                raise ValueError(
+                    f'serving.in_flight_{name} = {value}: must be left out with serving.close = "all"'
+                )
         if self.shuffler is not None:
             url, key = self.shuffler.get("url"), self.shuffler.get("key")
             if not isinstance(url, str) or not url.startswith(("http://", "https://")) or url.endswith("/"):
