@@ -115,15 +115,14 @@ class OnePrinciple:
     """
 
     hope: float = 0.9
-    row_hope: float = 0.0
-    ends: float = 0.1
+    ends: float = 0.05
     width: float = 0.35
     far: float = 1.5
-    share: float = 1 / 32
+    share: float = 1 / 16
     growth: float = 1.1
     reward_share: float = 0.35
     spread: float = 1.0
-    zero: float = 0.1
+    zero: float = 0.05
     imagined: float = 10.0
     more: float = 0.1
 
@@ -271,7 +270,7 @@ class OnePrinciple:
             by_noise = np.sqrt(np.maximum(0.0, norm * b.noise[h]))
             hidden = values.std(1)[:, None] * b.missing[h]
             q = mean + b.rewards[h]
-            q[0] += hopes[h] + self.more * std[h] + self.ends * (by_sampling[0] + by_noise[0]) + self.row_hope * hidden[0]
+            q[0] += hopes[h] + self.more * std[h] + self.ends * (by_sampling[0] + by_noise[0])
             q[1:3] += wide * (by_sampling[1:3] * z[0] + by_noise[1:3] * z[1]) + full * hidden[1:3] * z[2]
             reward = b.rewards[h] + np.maximum(wide, np.minimum(1.0, std[h] / math.sqrt(b.unknown))) * std[h] * z[3]
             q[1:3] += np.clip(reward, 0.0, 1.0) - b.rewards[h]
