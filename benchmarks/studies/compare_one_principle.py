@@ -85,7 +85,9 @@ def main(arguments: Sequence[str]) -> int:
             print(row, flush=True)
         error = np.std(logs, ddof=1) / len(logs) ** 0.5 if len(logs) > 1 else 0.0
         middle = np.median(np.array(late), axis=0)
-        print(f"{users:.0e}: mean {np.exp(np.mean(logs)):.3f} ± {error:.3f}, median late {middle}", flush=True)
+        print(
+            f"{users:.0e}: mean {np.exp(np.mean(logs)):.3f} ± {error:.3f}, median late {middle}", flush=True
+        )
     return 0
 
 

@@ -32,21 +32,6 @@ _SCALES = np.concatenate([[0.0], 0.5 * 4.0 ** -np.arange(8.0)])
 _ASTRAY, _PARTS, _ROUNDS, _TINY = 0.05, 4, 20, 1e-12
 
 
-class Sums(NamedTuple):
-    """Weighted sums of all measurements, (H, R) each and (H, R, S), as in ``noise_aware_kernels.Sums``."""
-
-    filtered: Floats
-    squares: Floats
-    overlap: Floats
-    total: Floats
-    exposure: Floats
-    noise: Floats
-    reward_noise: Floats
-    sampling: Floats
-    rewards: Floats
-    moves: Floats
-
-
 class Belief(NamedTuple):
     """Posterior of the model: rows and rewards of each step, with the variances of both."""
 
@@ -66,7 +51,8 @@ class State:
 
     spec: ProblemSpec
     ties: NDArray[np.uint64]
-    sums: Sums
+    sums: Floats  # (9, H, R): weighted sums, as in ``noise_aware_kernels.Sums``
+    moves: Floats  # (H, R, S)
     belief: Belief
     coming: Floats
     number: int = -1
@@ -76,13 +62,14 @@ class State:
 def blend(centre: Any, variance: Any, mean: Any, error: Any) -> tuple[Any, Any, Any]:
     """Return the posterior mean and variance, and the weight of ``mean``; ``error`` may be infinite."""
     weight = np.where(error < np.inf, variance / np.maximum(variance + error, _TINY), 0.0)
-    return centre + weight * (np.where(error < np.inf, mean, centre) - centre), (1.0 - weight) * variance, weight
+    found = centre + weight * (np.where(error < np.inf, mean, centre) - centre)
+    return found, (1.0 - weight) * variance, weight
 
 
 def mixed(logs: Floats, first: Floats, imagined: float) -> tuple[Floats, Floats]:
-    """Return shares (K,) and posteriors (R, K) of a mixture, by EM with ``imagined`` pseudo-rows of ``first``.
+    """Return shares (K,) and posteriors (R, K) of a mixture, by expectation and maximisation.
 
-    ``logs`` (R, K) are log likelihoods.
+    ``logs`` (R, K) are log likelihoods; ``imagined`` rows with the shares ``first`` are added.
     """
     logs, shares = np.exp(logs - logs.max(1, keepdims=True)), first
     for _ in range(_ROUNDS):
@@ -92,7 +79,7 @@ def mixed(logs: Floats, first: Floats, imagined: float) -> tuple[Floats, Floats]
     return shares, chances
 
 
-def scales(squares: Floats, errors: Floats, freedom: float, most: float) -> Floats:
+def scales(squares: Floats, errors: Floats, freedom: float, most: float) -> tuple[Floats, Floats]:
     """Return the weight of each step's own data, (H, R), from squared distances to the pooled mean.
 
     ``squares`` and their expected ``errors`` without variation are (H, R); ``most`` is the largest variance.
@@ -139,9 +126,9 @@ class OnePrinciple:
         """Return the state before the first release."""
         shape, size = (spec.horizon, spec.layout.rows), spec.states
         flat, rows = np.zeros(shape), np.full((*shape, size), 1.0 / size)
-        sums = Sums(*(flat for _ in range(9)), np.zeros((*shape, size)))
-        belief = Belief(np.full(size, 1.0 / size), rows, flat, flat + 1.0, flat + 1.0, flat + 0.5, flat + 0.1, 0.1)
-        return State(spec, np.array(ties, np.uint64), sums, belief, flat)
+        whole = flat + 1.0
+        belief = Belief(rows[0, 0], rows, flat, whole, whole, flat + 0.5, flat + 0.1, 0.1)
+        return State(spec, np.array(ties, np.uint64), np.zeros((9, *shape)), 0.0 * rows, belief, flat)
 
     def plan(self, state: State, release: Release, ask: Ask | None = None) -> tuple[Plan, State]:
         """Return the policy of the next users, and the new state."""
@@ -173,23 +160,25 @@ class OnePrinciple:
         spec, newest = state.spec, release.measurement
         if newest is None:
             raise ValueError("release: carries no measurement with noise of its own")
-        layout, old, new = spec.layout, state.sums, newest.estimates
+        layout, new = spec.layout, newest.estimates
         moves, rewards = layout.to_rows(new[TRANSITIONS].value), layout.to_rows(new[CENTERED_REWARDS].value)
         sigma, reward_sigma = new[TRANSITIONS].law.std(), new[CENTERED_REWARDS].law.std()
-        decay, size = newest.decay, spec.states
-        m = decay * old.filtered + state.coming
-        w, squares, overlap = m / (sigma**2 + m + _TINY), decay**2 * old.squares + state.coming, decay * old.overlap
-        s = Sums(
-            m, squares, overlap + w * squares, old.total + state.coming, old.exposure + w * m,
-            old.noise + (w * sigma) ** 2, old.reward_noise + (w * reward_sigma) ** 2,
-            old.sampling + w * (2.0 * overlap + w * squares), old.rewards + w * rewards,
-            old.moves + w[..., None] * moves,
-        )  # fmt: skip
-        seen = s.exposure > _TINY
-        scale = np.where(seen, s.total / np.maximum(s.exposure, _TINY), 0.0)
-        raw, factor = scale[..., None] * s.moves / newest.gain, scale * scale / newest.gain**2
-        noise, reward_noise = factor * s.noise, factor * s.reward_noise
-        sampling = np.where(seen, s.sampling * s.total / np.maximum(s.exposure, _TINY) ** 2, 1.0)
+        decay, gain, size, come = newest.decay, newest.gain, spec.states, state.coming
+        m, squares, overlap, total, exposure, noise, reward_noise, sampling, sums = state.sums
+        m, squares, overlap = decay * m + come, decay**2 * squares + come, decay * overlap
+        w = m / (sigma**2 + m + _TINY)
+        stored = np.array([
+            m, squares, overlap + w * squares, total + come, exposure + w * m, noise + (w * sigma) ** 2,
+            reward_noise + (w * reward_sigma) ** 2, sampling + w * (2.0 * overlap + w * squares),
+            sums + w * rewards,
+        ])  # fmt: skip
+        _, _, _, total, exposure, noise, reward_noise, sampling, sums = stored
+        kept = state.moves + w[..., None] * moves
+        seen = exposure > _TINY
+        scale = np.where(seen, total / np.maximum(exposure, _TINY), 0.0)
+        raw, factor = scale[..., None] * kept / gain, scale * scale / gain**2
+        noise, reward_noise = factor * noise, factor * reward_noise
+        sampling = np.where(seen, sampling * total / np.maximum(exposure, _TINY) ** 2, 1.0)
         counts = raw.sum(-1)
         start = _first(spec, counts[0] - np.sqrt(noise[0]))
         # Visits: noisy counts and the flow of all policies through a rough model, each with its error.
@@ -197,14 +186,14 @@ class OnePrinciple:
         rough = np.where(seen, rough / (size * noise + rough + 1.0), 0.0)
         mass = (rough * counts).sum(0)
         e = size * (rough**2 * noise).sum(0)
-        rows = _simplex(((rough[..., None] * raw).sum(0) * mass[:, None] + e[:, None] / size)
-                        / (mass**2 + e + _TINY)[:, None])
-        flow = _flow(spec, start, rows, s.total)
+        a = (rough[..., None] * raw).sum(0) * mass[:, None] + e[:, None] / size
+        rows = _simplex(a / (mass**2 + e + _TINY)[:, None])
+        flow = _flow(spec, start, rows, total)
         own = np.where(seen, size * noise, np.inf)
         flow = np.minimum(flow, np.maximum(0.0, counts) + 2.0 * np.sqrt(np.where(seen, own, 0.0)))
         visits, blurred, _ = blend(flow, flow**2, counts, own)
         visits = np.maximum(visits, 0.0)
-        totals = scale * s.rewards / newest.gain + 0.5 * visits
+        totals = scale * sums / gain + 0.5 * visits
         # Rows over steps.
         w = np.where(seen, flow / (size * noise + flow + 1.0), 0.0)
         a, mass = (w[..., None] * raw).sum(0), (w * visits).sum(0)
@@ -230,9 +219,10 @@ class OnePrinciple:
         # Rewards over steps: a law over pairs on a grid.
         total, blur = (w * totals).sum(0), (w * w * blurred).sum(0)
         by_reward = (w * w * reward_noise).sum(0)
-        v = by_reward[:, None] + by_sampling[:, None] * np.maximum(_GRID * (1 - _GRID), 0.25 / (mass + 1)[:, None])
-        v = v + (_GRID - 0.5) ** 2 * blur[:, None] + _TINY
-        logs = np.where(have[:, None], -0.5 * (np.log(v) + (total[:, None] - mass[:, None] * _GRID) ** 2 / v), 0.0)
+        v = np.maximum(_GRID * (1 - _GRID), 0.25 / (mass + 1)[:, None]) * by_sampling[:, None]
+        v += by_reward[:, None] + (_GRID - 0.5) ** 2 * blur[:, None] + _TINY
+        d = (total[:, None] - mass[:, None] * _GRID) ** 2
+        logs = np.where(have[:, None], -0.5 * (np.log(v) + d / v), 0.0)
         first = np.concatenate([[self.zero], np.full(_GRID.size - 1, (1.0 - self.zero) / (_GRID.size - 1))])
         first[1:4] *= 0.2
         first /= first.sum()
@@ -246,9 +236,9 @@ class OnePrinciple:
         own, spare = scales((totals / n - mean) ** 2, e, 1.0, 0.25)
         rewards = np.clip(mean + own * (totals / n - mean), 0.0, 1.0)
         variance = own**2 * np.where(seen, e, 0.0) + (1.0 - own) ** 2 * (var + spare)
-        missing = (rest * (1.0 - o))
-        return replace(state, sums=s, belief=Belief(
-            start, rows, row_noise, row_sampling, missing, rewards, variance, unknown))
+        missing = rest * (1.0 - o)
+        belief = Belief(start, rows, row_noise, row_sampling, missing, rewards, variance, unknown)
+        return replace(state, sums=stored, moves=kept, belief=belief)
 
     # ------------------------------------------------------------------------------ plans
     def _policies(self, state: State, users: int, coins: np.random.Generator) -> list[NDArray[np.int64]]:
@@ -261,8 +251,8 @@ class OnePrinciple:
         z = coins.standard_normal((4, 2, spec.layout.rows))
         values, policies = np.zeros((4, size)), np.zeros((7, spec.horizon, size), np.int64)
         x = np.sqrt(b.sampling / (1.0 + 2.0 * b.sampling))
-        std, hopes = np.sqrt(b.variance), self.hope * b.variance / math.sqrt(b.unknown)
-        hopes = np.minimum(hopes, self.hope * math.sqrt(b.unknown))
+        std, first = np.sqrt(b.variance), math.sqrt(b.unknown)
+        hopes = self.hope * np.minimum(b.variance / first, first)
         for h in range(spec.horizon - 1, -1, -1):
             mean = values @ b.rows[h].T
             by_sampling = np.sqrt(np.maximum(0.0, (values**2) @ b.rows[h].T - mean**2)) * x[h]
@@ -272,7 +262,7 @@ class OnePrinciple:
             q = mean + b.rewards[h]
             q[0] += hopes[h] + self.more * std[h] + self.ends * (by_sampling[0] + by_noise[0])
             q[1:3] += wide * (by_sampling[1:3] * z[0] + by_noise[1:3] * z[1]) + full * hidden[1:3] * z[2]
-            reward = b.rewards[h] + np.maximum(wide, np.minimum(1.0, std[h] / math.sqrt(b.unknown))) * std[h] * z[3]
+            reward = b.rewards[h] + np.maximum(wide, np.minimum(1.0, std[h] / first)) * std[h] * z[3]
             q[1:3] += np.clip(reward, 0.0, 1.0) - b.rewards[h]
             far = self.far * width
             more = np.minimum(1.0 - b.rewards[h], far * std[h])
@@ -304,7 +294,7 @@ def _first(spec: ProblemSpec, counts: Floats) -> Floats:
 
 
 def _flow(spec: ProblemSpec, start: Floats, rows: Floats, chosen: Floats) -> Floats:
-    """Return the visits (H, R) of all users, if they follow the mean of their policies in the model ``rows``."""
+    """Return the visits (H, R) of all users, who follow the mean of their policies in the model ``rows``."""
     ptr, size, visits, here = spec.layout.state_ptr, spec.states, np.zeros_like(chosen), start
     which = np.repeat(np.arange(size), np.diff(ptr))
     users = chosen[0].sum()
