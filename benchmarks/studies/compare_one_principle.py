@@ -3,10 +3,11 @@
     python -m benchmarks.studies.compare_one_principle --out FILE [--users 2e4 2e5] [--runs 8] [--budget 1]
         [--suite worlds] [--seed 39011]
 
-The suites are those of ``ablate_default``. The learner was tuned on ``late_tail.training`` with the seed 515, so
-nothing was chosen on them. Users are simulated by batches. The command prints, for each number of users, the
-ratio of mean regrets in each environment and the geometric mean of these ratios. Environments whose lower 95 %
-limit is above 1 are run again with other seeds (``--again`` runs of each side). The file keeps measured cells.
+The suites are those of ``ablate_default``; nothing was chosen on them. The learner was tuned on the suite
+``late_tail.training`` with the seed 515. Users are simulated by batches. The command prints, for each number
+of users, the ratio of mean regrets in each environment, and the geometric mean of these ratios. If the lower
+95 % limit of an environment is above 1, it is run again with other seeds (``--again`` runs of each side). The
+file keeps measured cells.
 """
 
 from __future__ import annotations

@@ -2,11 +2,14 @@
 
     discreet run --plugin benchmarks.studies.one_principle --learner one-principle --env riverswim ...
 
-:func:`blend` combines a mean with an error variance and a centre with a variance; it estimates visits, rows
-over steps, rows of one step, and rewards of one step. Where the variance is not known, :func:`scales` fits a
-mixture of scales to all pairs. The law of mean rewards over pairs is a mixture over a grid, fitted in the same
-way. Greedy users add a bonus that is proportional to the posterior *variance*; a few users follow posterior
-draws, and as many follow upper ends of the posterior. All of it is post-processing of noisy counts.
+:func:`blend` combines a centre and its variance with a mean and its error variance. It estimates visits, and
+rows over steps. Where the variance is not known, :func:`mixed` fits a mixture to all pairs: a mixture of
+scales for the difference of one step from the mean over steps (:func:`scales`), and a mixture over a grid for
+mean rewards. The variances take the noise of every measurement into account, which is known.
+
+Greedy users add a bonus proportional to the posterior *variance* of the reward, and small bonuses proportional
+to standard deviations. A few users follow posterior draws or upper ends of the posterior; their numbers are
+those of the default learner. All of it is post-processing of the default learner's query.
 """
 
 from __future__ import annotations
