@@ -7,8 +7,8 @@ rows over steps. Where the variance is not known, :func:`mixed` fits a mixture t
 scales for the difference of one step from the mean over steps (:func:`scales`), and a mixture over a grid for
 mean rewards. The variances take the noise of every measurement into account, which is known.
 
-Greedy users add a bonus proportional to the posterior *variance* of the reward, and small bonuses proportional
-to standard deviations. A few users follow posterior draws or upper ends of the posterior; their numbers are
+Greedy users add a bonus proportional to the posterior *variance* of the reward, and small bonuses that are
+proportional to standard deviations. Few users follow posterior draws or upper ends of the posterior; their numbers are
 those of the default learner. All of it is post-processing of the default learner's query.
 """
 
