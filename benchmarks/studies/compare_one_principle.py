@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import discreet as dr
-from benchmarks.late_tail import lower_limit, training
+from benchmarks.late_tail import lower_limit, reporting, training
 from benchmarks.studies.ablate_default import BUDGETS, SUITES
 from benchmarks.studies.one_principle import OnePrinciple
 from discreet.experiments.simulate import Setup
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--users", nargs="+", type=float, default=[2e4, 2e5])
     parser.add_argument("--budget", default="1", choices=list(BUDGETS))
-    parser.add_argument("--suite", default="worlds", choices=[*SUITES, "training"])
+    parser.add_argument("--suite", default="worlds", choices=[*SUITES, "training", "reporting"])
     parser.add_argument("--runs", type=int, default=8)
     parser.add_argument("--again", type=int, default=32)
     parser.add_argument("--seed", type=int, default=39_011)
@@ -69,7 +69,8 @@ def main(arguments: Sequence[str]) -> int:
             for arm in arms
         ]
 
-    chosen = training() if given.suite == "training" else SUITES[given.suite]()
+    suites = {**SUITES, "training": training, "reporting": reporting}
+    chosen = suites[given.suite]()
     chosen = {name: mdp for name, mdp in chosen.items() if name.startswith(given.only)}
     for users in map(int, given.users):
         logs, late = [], []

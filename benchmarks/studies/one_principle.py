@@ -104,7 +104,7 @@ class OnePrinciple:
     over that of draws. width : width of draws, in units of sqrt(ln(1 + users)).
     """
 
-    hope: float = 0.9
+    hope: float = 0.5
     ends: float = 0.05
     width: float = 0.35
     far: float = 1.5
@@ -113,8 +113,8 @@ class OnePrinciple:
     reward_share: float = 0.35
     spread: float = 1.0
     zero: float = 0.05
-    imagined: float = 10.0
-    more: float = 0.1
+    imagined: float = 5.0
+    more: float = 0.05
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return geometric releases."""
