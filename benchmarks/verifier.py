@@ -1,8 +1,9 @@
-"""Study of the independent verifier: honest folders that must agree, and forged folders that must differ.
+"""Study of the independent verifiers: honest folders that must agree, and forged folders that must differ.
 
-``python -m benchmarks.verifier`` writes ``benchmarks/verifier.md``. Part 1 makes 40 kinds of folders with three
-releases each. Part 2 changes four folders in more than 60 ways. A forger is assumed to know this library: pages
-are made again from the changed statement, ``ledger.jsonl`` gets a new chain of hashes, and all hashes fit.
+``python -m benchmarks.verifier honest`` writes ``verifier_folders.md``: kinds of folders with three releases each.
+``python -m benchmarks.verifier forged`` writes ``verifier.md``: changes of eight folders. A forger is assumed to know
+this library: pages are made again from the changed statement, ``ledger.jsonl`` gets a new chain of hashes, and all
+hashes fit. If Node is installed, the script of the page ``verify_statement.html`` must find the same.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import math
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +33,8 @@ from discreet.pipeline.learn import learn
 from discreet.reports.statement import Statement, fingerprint_of, write_statement
 
 _FILE = Path(discreet.__file__).parent / "checker" / "verify_statement.py"
+_PAGE = _FILE.with_suffix(".html")
+_DRIVER = Path(__file__).parents[1] / "tests" / "checker" / "page.mjs"
 OUT = Path(__file__).with_suffix(".md")
 Change = Callable[[dict[str, Any], Path], None]
 
@@ -45,16 +49,30 @@ def verifier() -> Any:
     return module
 
 
+def page_agrees(folders: list[Path], results: list[list[Any]]) -> bool | None:
+    """Return whether the page's script finds the same as the verifier in all folders; None without Node."""
+    node = shutil.which("node")
+    if node is None:
+        return None
+    command = [node, _DRIVER, _PAGE, "folders", *folders]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return [[(one[0], one[3]) for one in rows] for rows in found] == [
+        [(one[0], one[3]) for one in rows] for rows in results
+    ]
+
+
 def made(
     out: Path, learner: Any, privatizer: Any, *, ledger: Any = None, users: int = 400, states: int = 3,
-    steps: int = 4, episodes: int = 1, randomness: Any = None, seed: int = 1, **schema: Any,
+    steps: int = 4, episodes: int = 1, randomness: Any = None, seed: int = 1, judge_share: float | None = None,
+    **schema: Any,
 ) -> Path:  # fmt: skip
     """Make a folder from made-up trajectories of a uniform policy, and return its path."""
     rng = np.random.default_rng(seed)
     rows = ["user,episode,step,state,action,reward,next_state"]
     for user in range(users):
         for episode in range(episodes):
-            s = rng.integers(0, states, steps + 1)
+            s = rng.integers(0, states - ("terminal" in schema), steps + 1)
+            s[-1] = rng.integers(0, states)
             rows += [f"u{user},{episode},{h},{s[h]},{rng.integers(0, 2)},{rng.integers(0, 2)},{s[h + 1]}"
                      for h in range(steps)]  # fmt: skip
     data = out.with_suffix(".csv")
@@ -63,7 +81,7 @@ def made(
         "ward", "person", dr.Layout(states, 2, steps), stationary=True, episodes_per_user=episodes, **schema
     )
     learn(open_source(data, facts), learner, out, ledger=ledger, privatizer=privatizer,
-          randomness=randomness or dr.Secure())  # fmt: skip
+          randomness=randomness or dr.Secure(), judge_share=judge_share)  # fmt: skip
     return out
 
 
@@ -71,7 +89,7 @@ def made(
 
 
 def kinds() -> dict[str, dict[str, Any]]:
-    """Return 40 kinds of folders by name."""
+    """Return 42 kinds of folders by name."""
     found: dict[str, dict[str, Any]] = {}
     central = dr.Central
     budgets = {
@@ -116,26 +134,39 @@ def kinds() -> dict[str, dict[str, Any]]:
         "privatizer": central(epsilon=1.0, delta=0.0),
         "limit": True,
     }
-    return dict(list(found.items())[:40])
+    found["dp-apvi, epsilon 1, numerical, 11 exchanges"] = {
+        "learner": dr.DPAPVI(), "privatizer": central(epsilon=1.0, delta=1e-6, noise="gaussian"), "steps": 10,
+    }  # fmt: skip
+    found["decision-points, two groups"] = {
+        "learner": dr.DecisionPoints(), "privatizer": central(epsilon=1.0, delta=1e-6), **GROUPS,
+    }  # fmt: skip
+    return found
 
 
-def write_honest(rows: list[tuple[str, list[str], float]]) -> None:
+GROUPS: dict[str, Any] = {"judge_share": 0.5, "states": 4, "terminal": (3,), "outcomes": {3: 1.0}}
+
+
+def write_honest(rows: list[tuple[str, list[str], float, bool | None]]) -> None:
     """Write the page about honest folders."""
-    good = sum(one == "agrees" for _, exits, _ in rows for one in exits)
+    good = sum(one == "agrees" for _, exits, *_ in rows for one in exits)
+    closed = max(longest for name, _, longest, _ in rows if "numerical" not in name and "limit" not in name)
+    same = {True: "yes", False: "no", None: "no Node"}
     text = ["# The independent verifier: honest folders\n", "`python -m benchmarks.verifier honest` writes this page.\n",
-            f"{good} of {3 * len(rows)} releases ({len(rows)} kinds) agree in every check.\n",
-            "| kind | three releases | longest verification, s |", "|---|---|---|",
-            *(f"| {name} | {', '.join(exits)} | {longest:.1f} |" for name, exits, longest in rows)]  # fmt: skip
+            f"{good} of {3 * len(rows)} releases ({len(rows)} kinds) agree in every check. The page finds the same in "
+            f"{sum(one is True for *_, one in rows)} kinds. Longest verification, seconds of one core: {closed:.1f} by closed forms, "
+            f"{max(one[2] for one in rows):.1f} with exchanges.\n",
+            "| kind | three releases | longest verification, s of one core | the page finds the same |", "|---|---|---|---|",
+            *(f"| {name} | {', '.join(exits)} | {longest:.1f} | {same[page]} |" for name, exits, longest, page in rows)]  # fmt: skip
     OUT.with_name("verifier_folders.md").write_text("\n".join(text) + "\n", "utf-8")
 
 
-def honest(place: Path, checker: Any) -> list[tuple[str, list[str], float]]:
-    """Return name, results of three releases, and the longest time of a verification for each kind."""
-    rows = []
+def honest(place: Path, checker: Any) -> list[tuple[str, list[str], float, bool | None]]:
+    """Return name, results of three releases, longest time of a verification, and whether the page agrees."""
+    rows: list[tuple[str, list[str], float, bool | None]] = []
     for number, (name, options) in enumerate(kinds().items()):
         limit = options.pop("limit", False)
         without = options.get("randomness") is not None or "exact" in name
-        exits, longest = [], 0.0
+        exits, longest, folders, all_found = [], 0.0, [], []
         with Ledger.open(place / f"{number}.sqlite") as ledger:
             if limit:
                 ledger.set_limit("ward", 20.0, 1e-6)
@@ -146,17 +177,19 @@ def honest(place: Path, checker: Any) -> list[tuple[str, list[str], float]]:
                     seed=release,
                     **options,
                 )
-                begin = time.perf_counter()
-                results = checker.verify(out)
-                longest = max(longest, time.perf_counter() - begin)
+                begin = time.process_time()
+                results = list(checker.verify(out))
+                folders.append(out)
+                all_found.append(results)
+                longest = max(longest, time.process_time() - begin)
                 kinds_found = {one[3] for one in results} - {"agrees"}
                 exits.append(" and ".join(sorted(kinds_found)) or "agrees")
                 for one in results:
                     if one[3] != "agrees":
                         print(name, release, one, flush=True)
-        rows.append((name, exits, longest))
+        rows.append((name, exits, longest, page_agrees(folders, all_found)))
         write_honest(rows)
-        print(name, exits, f"{longest:.1f} s", flush=True)
+        print(name, exits, f"{longest:.1f} s", rows[-1][3], flush=True)
     return rows
 
 
@@ -322,6 +355,92 @@ def synthetic(document: dict[str, Any], folder: Path) -> None:
     document["synthetic"] = True
 
 
+def on_ledger(edit: Callable[[list[dict[str, Any]]], Any]) -> Change:
+    """Return a change of the entries of ledger.jsonl; their hashes are made again afterwards."""
+
+    def lines(text: str) -> str:
+        rows = [json.loads(line) for line in text.splitlines()]
+        entries = [json.loads(row["text"]) for row in rows]
+        edit(entries)
+        return "".join(
+            json.dumps({"hash": "", "text": json.dumps(one, sort_keys=True, separators=(",", ":"))}) + "\n"
+            for one in entries
+        )
+
+    return on_file("ledger.jsonl", lines)
+
+
+def limited(value: float) -> Change:
+    """State another limit, which nobody signed, in the statement and the ledger."""
+
+    def edit(entries: list[dict[str, Any]]) -> None:
+        next(one for one in entries if one["kind"] == "limit")["epsilon"] = value
+
+    return all_of(
+        put("ledger.before.limit_epsilon", value), put("ledger.after.limit_epsilon", value), on_ledger(edit)
+    )
+
+
+def group_of(**values: Any) -> Change:
+    """Change parts of the second group's mechanism; a key with a dot names a table and its entry."""
+
+    def change(document: dict[str, Any], folder: Path) -> None:
+        mechanism = document["second_group"]["mechanism"]
+        record, family = mechanism["record"], mechanism["families"][0]
+        for name, value in values.items():
+            if name == "scale":
+                record["scales"]["clipped_answers"] = family["scale"] = family["std"] = (
+                    value * family["scale"]
+                )
+            elif name == "sensitivity":
+                record["sensitivities"]["clipped_answers"] = family["sensitivity"] = value
+            else:
+                (mechanism if name == "loss" else record)[name] = (
+                    value(record["joint"]) if callable(value) else value
+                )
+
+    return change
+
+
+def moved(number: int, everywhere: bool) -> Change:
+    """Count some people of the second group in the release."""
+
+    def change(document: dict[str, Any], folder: Path) -> None:
+        second = document["second_group"]
+        mine, other = second["users_of_release"], second["users"]
+        second.update(users=other - number, users_of_release=mine + number)
+        document["covered"] = [
+            line.replace(
+                f"{mine} in the release, and {other}", f"{mine + number} in the release, and {other - number}"
+            )
+            for line in document["covered"]
+        ]
+        if everywhere:
+            on_file("release.csv", lambda text: text.replace(f"users={mine}", f"users={mine + number}"))(
+                document, folder
+            )
+
+    return change
+
+
+def said_secure(document: dict[str, Any], folder: Path) -> None:
+    """State that seeded noise was drawn from the operating system, everywhere."""
+    guarantee = document["guarantee"]
+    guarantee.update(randomness="secure", holds_if_seed_is_guessed=True)
+    for record in (guarantee["mechanisms"][0], document["mechanisms"][0]["record"]):
+        record["noise"] = f"discrete_{record['noise']}"
+    document["mechanisms"][0]["source_of_randomness"] = "operating system's cryptographic source"
+    document["warnings"] = [one for one in document["warnings"] if "SEEDED NOISE" not in one]
+    on_file("release.csv", lambda text: text.replace("randomness=seeded", "randomness=secure"))(
+        document, folder
+    )
+
+
+def reported(**values: Any) -> Change:
+    """Change entries of report.json."""
+    return on_file("report.json", lambda text: json.dumps(json.loads(text) | values))
+
+
 def forgeries(checker: Any) -> list[tuple[str, str, Change]]:
     """Return (folder, name, change) of all forgeries."""
     half = times(0.5)
@@ -367,6 +486,11 @@ def forgeries(checker: Any) -> list[tuple[str, str, Change]]:
         ("counts", "another sentence", put("sentence", "Your data are safe.")),
         ("counts", "users 10 times as many", users(4000)),
         ("counts", "users 1.5 times as many", users(600)),
+        ("counts", "users 1.5 times as many, also in the report", all_of(users(600), reported(users=600))),
+        ("counts", "report: other users", reported(users=4000)),
+        ("counts", "report: another guarantee", reported(guarantee="Nothing is revealed.")),
+        ("counts", "report: another level", reported(level=0.5)),
+        ("counts", "report: another verdict in report.json", reported(verdict="Shown to be better.")),
         ("counts", "users 1 more", users(401)),
         ("counts", "users in the population only", put("population.users", 4000)),
         ("counts", "users not public", put("population.users_public", False)),
@@ -411,10 +535,13 @@ def forgeries(checker: Any) -> list[tuple[str, str, Change]]:
         ("counts", "a row of release.csv removed", on_file("release.csv", lambda t: "\n".join(t.splitlines()[:-1]) + "\n")),
         ("counts", "a file that nobody named", lambda d, f: (f / "extra.txt").write_text("x") and None),
         ("counts", "policy replaced", on_file("policy.csv", lambda t: t.replace(",0,", ",1,"))),
-        ("counts", "report replaced", on_file("report.md", lambda t: "Shown to be better.\n" + t)),
+        ("counts", "report: a line before the verdict", on_file("report.md", lambda t: "Shown to be better.\n" + t)),
+        ("counts", "report replaced: verdict in all its files", all_of(reported(verdict="Shown to be better."),
+            on_file("report.md", lambda t: "**Shown to be better.**\n" + t.partition("\n")[2]))),
         ("counts", "purpose replaced", put("purpose", "care")),
         ("counts", "date replaced", put("date", "2020-01-01T00:00:00+00:00")),
-        ("counts", "options of the learner replaced", put("configuration.options.level", 0.5)),
+        ("counts", "level replaced in the options", put("configuration.options.level", 0.5)),
+        ("counts", "options of the learner replaced", put("configuration.options.learner.width", 0.1)),
         ("exchanges", "an exchange dropped: the worst", records(lambda r: r.update(exchanges=r["exchanges"][:-1]))),
         ("exchanges", "all but one exchange dropped", records(lambda r: r.update(exchanges=r["exchanges"][:1]))),
         ("exchanges", "shifts halved", records(lambda r: r.update(exchanges=[[[n, s, max(1.0, x / 2), c] for n, s, x, c in way] for way in r["exchanges"]]))),
@@ -428,6 +555,63 @@ def forgeries(checker: Any) -> list[tuple[str, str, Change]]:
         ("first", "first visits: fewer states", put("query.states", 2)),
         ("first", "first visits: epsilon halved, with tables and sentence", all_of(put("guarantee.epsilon", half), lambda d, f: consistent(d, checker))),
         ("first", "first visits: scales stated 3 times, everything consistent", believed(3.0, checker)),
+        ("first", "first visits: joint halved", records(lambda r: r.update(joint=r["joint"] / 2))),
+        ("first", "first visits: episodes 2", put("query.episodes", 2)),
+        ("groups", "second group removed", lambda d, f: d.pop("second_group") and None),
+        ("groups", "second group removed, with its line", all_of(lambda d, f: d.pop("second_group") and None, drop("covered", "People are in two"))),
+        ("groups", "second group: its line dropped", drop("covered", "People are in two")),
+        ("groups", "second group: loss halved", group_of(loss=times(0.5))),
+        ("groups", "second group: joint halved", group_of(joint=times(0.5))),
+        ("groups", "second group: loss and joint halved", group_of(joint=times(0.5), loss=times(1.0))),
+        ("groups", "second group: scale doubled", group_of(scale=2.0)),
+        ("groups", "second group: scale stated 2 times, everything consistent", group_of(scale=2.0, joint=times(0.5), loss=times(1.0))),
+        ("groups", "second group: scale halved, everything consistent", group_of(scale=0.5, joint=times(2.0), loss=times(1.0))),
+        ("groups", "second group: sensitivity 1", group_of(sensitivity=1.0)),
+        ("groups", "second group: sensitivity 1, everything consistent", group_of(sensitivity=1.0, joint=times(0.5), loss=times(1.0))),
+        ("groups", "second group: levels 2", group_of(levels=2)),
+        ("groups", "second group: another noise", group_of(noise="discrete_laplace")),
+        ("groups", "second group: another kind of record", group_of(kind="declared")),
+        ("groups", "second group: more users", put("second_group.users", lambda n: n + 50)),
+        ("groups", "second group: users moved", moved(50, False)),
+        ("groups", "second group: users moved, also in release.csv", moved(50, True)),
+        ("groups", "second group: another share", put("second_group.share", 0.1)),
+        ("groups", "second group: seeded noise", put("second_group.mechanism.source_of_randomness", "a seed")),
+        ("groups", "two groups: users of the release 10 times as many", put("second_group.users_of_release", times(10))),
+        ("second", "second release: one release stated", put("ledger.together.reservations", 1)),
+        ("second", "second release: none before", put("ledger.before.reservations", 0)),
+        ("second", "second release: epsilon before halved", put("ledger.before.epsilon", half)),
+        ("second", "second release: rho after halved", put("ledger.after.rho", half)),
+        ("second", "second release: epsilon together as alone", lambda d, f: d["ledger"]["together"].update(epsilon=d["guarantee"]["epsilon"])),
+        ("second", "second release: table of this release removed", put("alone", None)),
+        ("second", "second release: advantage alone halved", put("alone.advantage", half)),
+        ("second", "second release: advantage together as alone", lambda d, f: d.update(attacker=d["alone"])),
+        ("second", "second release: warning of two releases dropped", drop("warnings", "2 RELEASES")),
+        ("second", "second release: sentence about this release only", put("sentence", lambda s: s.partition(" For this release alone:")[0])),
+        ("second", "second release: another identity", put("ledger.identity", "0" * 32)),
+        ("second", "second release: an entry of the ledger removed", on_file("ledger.jsonl", lambda t: "".join(t.splitlines(True)[:1] + t.splitlines(True)[2:]))),
+        ("second", "second release: first records halved in the ledger", on_ledger(lambda es: [r.update(joint=r["joint"] / 2) for r in es[2]["records"]])),
+        ("second", "second release: first entry of another dataset", on_ledger(lambda es: es[2].update(dataset="elsewhere"))),
+        ("second", "second release: first entry at a later time", on_ledger(lambda es: es[2].update(time="2099-01-01T00:00:00+00:00"))),
+        ("second", "second release: other number in the ledger", on_ledger(lambda es: es[2].update(number=7))),
+        ("second", "limit raised in the statement", put("ledger.after.limit_epsilon", 100.0)),
+        ("second", "limit raised in the ledger", on_ledger(lambda es: es[1].update(epsilon=100.0))),
+        ("second", "limit raised in statement and ledger, not signed", limited(100.0)),
+        ("second", "limit below the total", limited(0.5)),
+        ("second", "limit: another key", put("ledger.after.limit_key", "0" * 64)),
+        ("second", "limit: a signature that is none", on_ledger(lambda es: es[1].update(key="0" * 64, signature="0" * 128))),
+        ("pure", "pure: epsilon halved, with tables and sentence", all_of(put("guarantee.epsilon", half), lambda d, f: consistent(d, checker))),
+        ("pure", "pure: joint halved", records(lambda r: r.update(joint=r["joint"] / 2))),
+        ("pure", "pure: scales doubled in the record only", records(scaled(2.0))),
+        ("pure", "pure: Gaussian noise", records(lambda r: r.update(noise="discrete_gaussian"))),
+        ("pure", "pure: a delta", put("guarantee.delta", 1e-6)),
+        ("pure", "pure: a bound on exceeding epsilon", put("guarantee.exceeds.at_most", 0.1)),
+        ("exact", "exact: epsilon 1", put("guarantee.epsilon", 1.0)),
+        ("exact", "exact: trust central", put("guarantee.trust", "central")),
+        ("exact", "exact: warning dropped", drop("warnings", "NO PRIVACY GUARANTEE")),
+        ("exact", "exact: another sentence", put("sentence", "Your data are safe.")),
+        ("seeded", "seeded: said secure", put("guarantee.randomness", "secure")),
+        ("seeded", "seeded: said secure everywhere", said_secure),
+        ("seeded", "seeded: warning dropped", drop("warnings", "SEEDED NOISE")),
     ]  # fmt: skip
     return found
 
@@ -464,8 +648,10 @@ SIGNED: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-def forge(folder: Path, change: Change, out: Path, checker: Any, edit: Any = None) -> list[Any]:
-    """Copy a folder, change it, make pages, ledger and hashes fit, and verify it."""
+def forge(
+    folder: Path, change: Change, out: Path, checker: Any, edit: Any = None
+) -> tuple[list[Any], bool | None]:
+    """Copy a folder, change it, make pages, ledger and hashes fit, verify it, and compare the page's result."""
     shutil.copytree(folder, out)
     document = json.loads((out / "statement.json").read_text("utf-8"))
     change(document, out)
@@ -485,8 +671,9 @@ def forge(folder: Path, change: Change, out: Path, checker: Any, edit: Any = Non
     if edit is not None:
         signed(out, checker, edit)
     found = list(checker.verify(out))
+    page = page_agrees([out], [found])
     shutil.rmtree(out)
-    return found
+    return found, page
 
 
 def relink(document: dict[str, Any], folder: Path) -> None:
@@ -500,6 +687,9 @@ def relink(document: dict[str, Any], folder: Path) -> None:
     for row in rows:
         entry = json.loads(row["text"])
         if entry["kind"] == "reserve" and row is rows[-1]:
+            second = document.get("second_group")
+            entry.pop("parallel", None)
+            entry.update({"parallel": [second["mechanism"]["record"]]} if second else {})
             entry.update(records=[one["record"] for one in document["mechanisms"]], users=document["population"]["users"],
                          time=document["date"], purpose=document["purpose"], dataset=ledger["dataset"])  # fmt: skip
         entry["previous"] = previous
@@ -509,8 +699,11 @@ def relink(document: dict[str, Any], folder: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
-def forged(place: Path, checker: Any) -> list[tuple[str, str]]:
-    """Return name and result of every forgery: "seen", "exit 2" with the check's name, or "not seen"."""
+def forged(place: Path, checker: Any) -> list[tuple[str, str, bool | None]]:
+    """Return name, result, and whether the page agrees, for every forgery.
+
+    A result is "seen", "exit 2" with the check's name, or "not seen".
+    """
     folders = {}
     options: dict[str, dict[str, Any]] = {
         "counts": {"learner": dr.DPAPVI(), "privatizer": dr.Central(rho=0.03), "states": 6, "steps": 8},
@@ -521,24 +714,36 @@ def forged(place: Path, checker: Any) -> list[tuple[str, str]]:
         },
         "linear": {"learner": dr.DPPEVI(rho=0.05), "privatizer": None},
         "first": {"learner": dr.DecisionPoints(), "privatizer": dr.Central(rho=0.03), "states": 8},
+        "groups": {"learner": dr.DecisionPoints(), "privatizer": dr.Central(rho=0.03), **GROUPS},
+        "second": {"learner": dr.DPAPVI(), "privatizer": dr.Central(rho=0.03), "states": 6, "steps": 8},
+        "pure": {"learner": dr.DPAPVI(), "privatizer": dr.Central(epsilon=1.0, delta=0.0)},
+        "exact": {"learner": dr.learners.APVI(), "privatizer": None},
+        "seeded": {"learner": dr.DPAPVI(), "privatizer": dr.Central(rho=0.03), "randomness": dr.Seeded(1)},
     }
     for name, one in options.items():
         with Ledger.open(place / f"{name}.sqlite") as ledger:
-            folders[name] = made(place / name, ledger=ledger, **one)
+            if name == "second":
+                ledger.set_limit("ward", 20.0, 1e-6)
+                made(place / "before", ledger=ledger, **one)
+            folders[name] = made(place / name, ledger=None if name in ("exact", "seeded") else ledger, **one)
         assert {found[3] for found in checker.verify(folders[name])} == {"agrees"}, name
     rows = []
-    honestly = forge(folders["counts"], all_of(), place / "signed", checker, lambda one: None)
-    assert {found[3] for found in honestly} == {"agrees"}
+    for name, folder in folders.items():
+        honestly, _ = forge(folder, all_of(), place / "signed", checker, lambda one: None)
+        assert {found[3] for found in honestly} == {"agrees"}, (
+            name,
+            [one for one in honestly if one[3] != "agrees"],
+        )
     forging = [(base, name, change, None) for base, name, change in forgeries(checker)]
     for base, name, change, edit in [
         *forging,
         *(("counts", name, all_of(), edit) for name, edit in SIGNED.items()),
     ]:
-        results = forge(folders[base], change, place / "forged", checker, edit)
+        results, page = forge(folders[base], change, place / "forged", checker, edit)
         wrong = [one[0] for one in results if one[3] == "DIFFERS"]
         unable = [one[0] for one in results if one[3] == "not checkable"]
-        rows.append((name, "seen" if wrong else f"exit 2 ({unable[0]})" if unable else "not seen"))
-        print(f"{rows[-1][1]:12} {name}: {wrong[:2]}", flush=True)
+        rows.append((name, "seen" if wrong else f"exit 2 ({unable[0]})" if unable else "not seen", page))
+        print(f"{rows[-1][1]:12} {page} {name}: {wrong[:2]}", flush=True)
     return rows
 
 
@@ -549,10 +754,12 @@ def main(arguments: list[str]) -> int:
         place = Path(name)
         if "honest" not in arguments:
             rows = forged(place, checker)
-            seen = sum(result == "seen" for _, result in rows)
+            seen, same = (sum(one[i] == value for one in rows) for i, value in ((1, "seen"), (2, True)))
             text = ["# The independent verifier: forgeries\n", "`python -m benchmarks.verifier forged` writes this page.\n",
                     f"{seen} of {len(rows)} kinds of forged and resealed folders are seen ({100 * seen / len(rows):.1f} %). "
-                    "The others:\n", *(f"- {name}: {result}" for name, result in rows if result != "seen")]  # fmt: skip
+                    f"The page `verify_statement.html` finds the same in {same} of {len(rows)}. Not seen:\n",
+                    *(f"- {name}: {result}" for name, result, _ in rows if result != "seen"), "\nSeen:\n",
+                    *(f"- {name}" for name, result, _ in rows if result == "seen")]  # fmt: skip
             OUT.write_text("\n".join(text) + "\n", "utf-8")
         if "forged" not in arguments:
             honest(place, checker)

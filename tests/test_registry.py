@@ -157,7 +157,8 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
         *(
             ("offline learner", n)
             for n in (
-                "dp-apvi", "apvi", "decision-points", "world-model", "dp-pevi", "dp-vapvi", "pevi", "vapvi",
+                "dp-apvi", "apvi", "decision-points", "world-model", "linear-advantage",
+                "dp-pevi", "dp-vapvi", "pevi", "vapvi",
             )
         ),
         *(("privatizer", n) for n in ("none", "central", "local", "shuffle")),

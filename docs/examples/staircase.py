@@ -38,7 +38,10 @@ class Staircase(dr.mechanisms.AdditiveNoise):
         return math.ceil(shift / self.width - 1e-12) / scale
 
     def steps(self, scale: float, grid: int) -> tuple[int, int]:
-        """Return D and r; r = D / (1 + exp(1 / (2 scale))) has the least mean absolute value."""
+        """Return D and r.
+
+        With r = D / (1 + exp(1 / (2 scale))), the noise has the least mean absolute value.
+        """
         wide = self.width * grid
         if wide < 1 or wide != round(wide):
             raise ValueError(f"width = {self.width}: must be a multiple of 1 / {grid}")

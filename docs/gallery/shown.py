@@ -63,7 +63,7 @@ def stamp(promised: Any, seeds: int | str, drawn: Figure | None = None) -> None:
 
     Without a figure, print them.
 
-    promised : one guarantee, a sequence of guarantees, or a text.
+    promised : one guarantee, a sequence of guarantees, or a string.
     """
     if isinstance(promised, str):
         words = promised

@@ -1,7 +1,7 @@
-"""Public names, under the headings of the reference, each with the module that defines it.
+"""Public names under the headings of the reference, each with the module that defines it.
 
-Type checkers read this file, and ``__init__.py`` loads a name from there when it is first used. Packages have
-stubs of their own.
+Type checkers read this file. ``__init__.py`` imports a name from its module when the name is first used. Each
+package has its own stub.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Public names of packages, which are loaded when they are first used (PEP 562), and the version.
+"""Public names of packages, loaded at their first use (PEP 562), and the version.
 
-All packages import this module, and this module imports no package of the library until a name is unknown.
+All packages import this module. It imports no package of the library until a name is unknown.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-TYPE_CHECKING = False  # the package loads in a third less time without ``typing``
+TYPE_CHECKING = False  # without ``typing``, the package loads in a third less time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -27,8 +27,8 @@ class PublicNameError(AttributeError):
         super().__init__(package, name, name=name, obj=sys.modules[package])
 
     def __str__(self) -> str:
-        # The new name is looked up only when the error is printed: an import of a submodule also asks for its
-        # name, and ignores the error.
+        # The new name is looked up only when the error is printed, because imports of submodules ignore this
+        # error.
         from discreet.utils.renamed import renamed
 
         package, name = self.args
@@ -75,8 +75,8 @@ class _EarlierModules:
 
             new = renamed(fullname)
             if new is not None:
-                # The error must not have the attribute `name`: `from discreet import OLD` ignores an error
-                # whose `name` is the path that it looks for.
+                # The error must not have the attribute `name`, because `from discreet import OLD` ignores an
+                # error with a matching `name`.
                 raise ModuleNotFoundError(new)
 
 

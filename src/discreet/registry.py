@@ -1,10 +1,10 @@
-"""Registry that maps names on the command line to learners, privatizers and environments, including those of
-plug-ins.
+"""Registry of learners, privatizers and environments by their names on the command line.
 
-The built-in table is immutable. Other packages add names with :func:`register`. They call it from a module
-that the user names (``discreet run --plugin my_module``), or from a module that an entry point of the group
-``discreet.plugins`` names. The table holds dotted paths, and an object is imported when it is first used.
-Options are given as text or as values, and are converted to the annotated types of the class or function.
+The built-in table is immutable. Names of plug-ins are added to it. Other packages add names with
+:func:`register`. They call it from a module that the user names (``discreet run --plugin my_module``), or
+from a module that an entry point of the group ``discreet.plugins`` names. The table contains dotted paths,
+and an object is imported when it is first used. Options are given as text or as values, and are converted to
+the annotated types of the class or function.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ BY_FLAG = ("preset", "epsilon", "delta")  # settings that have their own command
 
 @dataclass(frozen=True)
 class RegistryEntry:
-    """Entry of the registry: a name and the factory that builds the named object.
+    """Entry of the registry: a name, and the factory that builds the object.
 
     Parameters
     ----------
     kind, name : kind and name, as on the command line.
     target : dotted path ``module:attribute`` of the factory, or the factory itself.
-    fixed : options that the name implies; options that the user sets take precedence.
+    fixed : options that the name implies; options set by the user take precedence.
     summary : description in one line.
-    fits : text that says with which other parts of a run the named object can be combined.
+    fits : text that states the parts of a run with which the object can be combined.
     baseline : for a private learner, the name of the learner that is identical without noise.
     plugin : module that registered the name; None for built-in names.
     """
@@ -169,6 +169,9 @@ _BUILT_IN: Mapping[tuple[Kind, str], RegistryEntry] = types.MappingProxyType({
         ("world-model", "discreet.pipeline.model_planner:ModelPlanner",
          "a plan in a private model: more changes than decision-points, which gain more with few people",
          "stored people; tables of states and actions; worlds declared stationary, with outcomes"),
+        ("linear-advantage", f"{_OFFLINE}.linear_advantage:LinearAdvantage",
+         "one private regression on visits with real-valued contexts, such as vital signs",
+         "stored people; [context.columns] in the schema"),
         ("dp-pevi", f"{_OFFLINE}.linear_pevi:DPPEVI",
          "private PEVI: noisy Gram matrices and responses priced together; our default for features",
          "features of pairs", {}, "pevi"),
@@ -298,11 +301,11 @@ def register(
     Parameters
     ----------
     kind : "learner", "offline learner", "privatizer" or "environment".
-    name : name on the command line. A name that another factory uses is refused.
+    name : name on the command line. A name that another factory uses is rejected.
     factory : class or function that builds the object from keyword options. The annotations of these options
         are the types to which text on the command line is converted.
     summary : one line for ``discreet list``; the first line of the factory's docstring by default.
-    fits : text that says with which other parts of a run the object can be combined.
+    fits : text that states the parts of a run with which the object can be combined.
     baseline : for a private learner, the name of the learner that must be identical without noise.
     fixed : options that the name implies.
 
@@ -337,8 +340,8 @@ def register(
 def _origin(target: Any) -> tuple[str | None, str | None]:
     """Return the module and the qualified name of a factory.
 
-    Factories for which these are equal count as the same factory. Therefore a module that is imported twice
-    can register its names again.
+    Factories with equal results count as the same factory. Therefore a module that is imported twice can
+    register its names again.
     """
     return getattr(target, "__module__", None), getattr(target, "__qualname__", None)
 
@@ -521,7 +524,7 @@ def coerce(name: str, value: Any, annotation: Any) -> Any:
     """Convert the value of an option to the annotated type. The value can be text or come from TOML or
     Python.
 
-    Raises ``ValueError`` if this is not possible. The message states the option, the value and the allowed
+    Raises ``ValueError`` if this is impossible. The message states the option, the value and the allowed
     values.
     """
     for member in sorted(_members(annotation), key=_specificity):
@@ -533,9 +536,9 @@ def coerce(name: str, value: Any, annotation: Any) -> Any:
 
 
 def _specificity(member: Any) -> int:
-    """Return the sort key that decides when an alternative of a union is tried.
+    """Return the sort key that determines when an alternative of a union is tried.
 
-    ``str`` accepts every text and ``Any`` accepts every value. Therefore these types are tried last.
+    ``str`` and ``Any`` are tried last, because ``str`` accepts every string and ``Any`` every value.
     """
     order = {type(None): 0, bool: 1, int: 2, float: 3, str: 6, Any: 7}
     if typing.get_origin(member) is Literal:
@@ -564,7 +567,7 @@ def _as_member(name: str, value: Any, member: Any) -> tuple[bool, Any]:
         return text is not None, value
     if member is tuple or typing.get_origin(member) in (tuple, list):
         return _as_tuple(name, value, text, member)
-    return text is None, value  # a value of another Python type is accepted unchanged, but text is not
+    return text is None, value  # a value of another Python type is accepted unchanged, but a text is not
 
 
 def _as_number(value: Any, text: str | None, member: type) -> tuple[bool, Any]:
@@ -595,14 +598,16 @@ def _as_tuple(name: str, value: Any, text: str | None, member: Any) -> tuple[boo
 
 
 def list_options(options: Iterable[OptionSpec]) -> str:
-    """Return a text that lists the options with their types, except options in ``BY_FLAG``."""
+    """Return a string that lists the options with their types, except options in ``BY_FLAG``."""
     return ", ".join(str(option) for option in options if option.name not in BY_FLAG) or "none"
 
 
 def typed(found: RegistryEntry, options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Convert options to the types in the annotations of an entry's factory.
 
-    Raises ``ValueError`` for unknown options. prefix : text before the name of an option in error messages.
+    Raises ``ValueError`` for unknown options.
+
+    - prefix : text before the name of an option in error messages.
     """
     takes = options_of(found.factory())
     unknown = [name for name in options if name not in takes]
@@ -626,7 +631,7 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
     Raises
     ------
     ValueError
-        If a name, preset or option is unknown, or an option has the wrong type or is refused by the class.
+        If a name, preset or option is unknown, if an option has a wrong type, or if the class rejects it.
     """
     found = entry(kind, name)
     factory = found.factory()
@@ -689,7 +694,7 @@ def remember(mdp: TabularMDP, made_as: RegisteredPart) -> None:
 
 
 def remembered(mdp: TabularMDP) -> RegisteredPart | None:
-    """Return the name and options from which an environment was built; None if no name was used."""
+    """Return the name and options from which an environment was built; None without a name."""
     try:
         return _environments.get(mdp)
     except TypeError:  # the object does not support weak references
@@ -752,7 +757,10 @@ def _fewest(
 
 
 def presets_of(factory: Callable[..., Any], fixed: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Return the names of the presets of a class. fixed : options that the registered name implies."""
+    """Return the names of the presets of a class.
+
+    - fixed : options that the registered name implies.
+    """
     return tuple(_preset_table(factory, fixed or {}))
 
 
@@ -772,7 +780,7 @@ def must_be_one_of(names: Iterable[str]) -> str:
 def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
     """Build an environment: ``make("riverswim", rewards="bernoulli")``, ``make(env, horizon=50)``.
 
-    name : a name that ``discreet list`` shows, ``"gym:ID"``, or a tabular Gymnasium environment
+    name : a name in the output of ``discreet list``, ``"gym:ID"``, or a tabular Gymnasium environment
         (:func:`discreet.from_gymnasium` states the requirements).
     options : options that ``discreet options NAME`` lists. Unknown options raise ``ValueError`` with the list
         of known options.
@@ -787,11 +795,11 @@ def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
 
 # ------------------------------------------------------------------------------------ mechanisms
 def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
-    """Return (label, privatizer) of every mechanism of the registered privatizers at this budget.
+    """Return (label, privatizer) for every mechanism of the registered privatizers at this budget.
 
-    The options that select a mechanism are ``release`` and ``noise``, or ``randomizer``, and also
-    ``tree_estimate``. The function tries all values of these options, and the preset ``paper``. It tries pure
-    epsilon first; if the class refuses that, it tries ``delta``. Combinations that a class refuses are
+    A mechanism is selected by the options ``release`` and ``noise``, or by ``randomizer``; ``tree_estimate``
+    is a third option. The function tries all values of these options, and the preset ``paper``. It tries pure
+    epsilon first. If the class rejects this, it tries ``delta``. Combinations that a class rejects are
     omitted.
     """
     found: dict[str, Any] = {}
@@ -805,7 +813,7 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
             values = [v for v in _choices(takes[name].annotation) if v != "auto"] if name in takes else []
             tables = [{**table, name: value} for table in tables for value in values] or tables
         if "release" in takes and "reports" in _choices(takes["release"].annotation):
-            tables.append({"release": "reports"})  # reports have no option for the noise
+            tables.append({"release": "reports"})  # privatizers with reports have no option for the noise
         if "tree_estimate" in takes:
             tables += [{**table, "tree_estimate": "optimal"} for table in tables]
         if "paper" in presets_of(one.factory(), one.fixed):

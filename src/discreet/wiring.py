@@ -1,8 +1,8 @@
-"""The parts of the library that the kernel does not import, set once for :mod:`discreet.core.registry`.
+"""Parts of the library that :mod:`discreet.core.registry` uses but does not import.
 
 The package imports this module first. Each function imports the module of its part when the part is first
 used. The import statements are inside functions, so that the package loads quickly. Type checkers and checks
-of imports read these statements; no module is found by a name in a string.
+of imports read these statements.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from discreet.core import registry
 
-TYPE_CHECKING = False  # the package loads in a third less time without ``typing``
+TYPE_CHECKING = False  # without ``typing``, the package loads in a third less time
 if TYPE_CHECKING:
     from typing import ClassVar, NoReturn
 
@@ -104,7 +104,7 @@ class WiredParts(metaclass=_FixedClass):
 
     @property
     def calibration(self) -> protocols.Calibration:
-        """Ways to replace a user, as coordinates for numerical privacy losses."""
+        """Ways to replace a user, as coordinates for the computation of privacy losses."""
         from discreet.accounting import pld_calibration
 
         return pld_calibration

@@ -1,14 +1,21 @@
 """The verifier in one file: vectors, which it and the library must meet, and folders."""
 
 import ast
+import base64
+import hashlib
 import importlib.util
 import json
+import os
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from browsing import chromium, violations
+from closure import code_lines
 from fixed_bytes import fixed_bytes
 
 import discreet
@@ -28,6 +35,8 @@ from discreet.reports.statement_schema import read_json
 HERE = Path(discreet.__file__).parent / "checker"
 VECTORS = json.loads((HERE / "vectors.json").read_text("utf-8"))
 PATH = HERE / "verify_statement.py"
+PAGE = HERE / "verify_statement.html"
+NODE = os.environ.get("DISCREET_NODE") or shutil.which("node")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +58,10 @@ def close(found, stated, tolerance=1e-12):
 
 def test_there_are_enough_vectors():
     assert len(VECTORS) >= 300
+
+
+def test_it_is_short():
+    assert code_lines(PATH.read_text("utf-8")) <= 650
 
 
 def test_it_imports_only_the_standard_library():
@@ -82,8 +95,7 @@ def test_sensitivities_of_counts(checker, kind):
         p = int(one["norm"][1])
         query = {"first": kind != "counts", "pooled": False, "states": one.get("states", 3)}
         query |= {name: one[name] for name in ("steps", "episodes")}
-        weights = {name: scale**-p for name, scale in one["scales"].items()}
-        close(checker.count_sensitivity(query, p, weights), one["joint"])
+        close(checker.count_sensitivity(query, p, one["scales"]), one["joint"])
         if kind == "counts":
             names = set(one["scales"])
             asked = CountQuery(
@@ -204,9 +216,8 @@ def resealed(checker, folder, document):
         if (folder / name).is_file():
             document["files"][name] = checker.sha256((folder / name).read_bytes())
     plain = checker.strict_json(json.dumps(document).encode())
-    document["fingerprint"] = checker.sha256(
-        checker.canonical({k: v for k, v in plain.items() if k not in checker.FREE})
-    )
+    kept = {k: v for k, v in plain.items() if k not in ("operator", "approval", "fingerprint")}
+    document["fingerprint"] = checker.sha256(checker.canonical(kept))
     (folder / "statement.json").write_text(json.dumps(document), "utf-8")
 
 
@@ -249,38 +260,141 @@ def test_the_command(checker, folder, capsys):
     assert len(capsys.readouterr().out.splitlines()) > 100
 
 
-def second_group(**changed):
-    """A statement's parts that the check of a second group reads."""
-    family = {"family": "clipped_answers", "sensitivity": 2.0, "scale": 4.0} | changed.pop("family", {})
-    second = {"users": 40, "users_of_release": 60, "mechanism": {"loss": 0.5, "families": [family]}}
-    return second | changed
-
-
 @pytest.mark.parametrize(
     ("changed", "differs"),
     [
         ({}, []),
-        ({"family": {"scale": 8.0}}, ["second group: loss"]),
-        ({"family": {"sensitivity": 1.0}}, ["second group: sensitivity"]),
-        ({"family": {"family": "visits"}}, ["second group: loss"]),
-        ({"users": 41}, ["users of both groups"]),
-        (
-            {
-                "mechanism": {
-                    "loss": 1.0,
-                    "families": [{"family": "clipped_answers", "sensitivity": 2.0, "scale": 2.0}],
-                }
-            },
-            ["second group: loss"],
-        ),
+        ({"scale": 8.0}, ["second group.joint"]),
+        ({"scale": 2.0, "joint": 1.0}, ["second group: loss, and that of the release"]),
+        ({"sensitivity": 1.0}, ["second group.sensitivities.clipped_answers"]),
+        ({"users": 41}, ["users of both groups", "covered: both groups"]),
+        ({"share": 0.5}, ["second group.share"]),
+        ({"noise": "discrete_laplace", "std": 4.0 * 2**0.5}, ["second group.noise"]),
     ],
 )
 def test_a_second_group_loses_at_most_what_the_release_does(checker, changed, differs):
+    one = {
+        "scale": 4.0, "joint": 0.5, "sensitivity": 2.0, "users": 40, "share": 0.4,
+        "noise": "discrete_gaussian", "std": changed.get("scale", 4.0), **changed,
+    }  # fmt: skip
+    record = {
+        "kind": "noise", "noise": one["noise"], "scales": {"clipped_answers": one["scale"]}, "levels": 1,
+        "sensitivities": {"clipped_answers": one["sensitivity"]}, "joint": one["joint"], "exchanges": [],
+    }  # fmt: skip
+    family = {"family": "clipped_answers"} | {name: one[name] for name in ("sensitivity", "scale", "std")}
+    mechanism = {"record": record, "loss": one["joint"], "families": [family],
+                 "source_of_randomness": "operating system"}  # fmt: skip
+    second = {"users": one["users"], "users_of_release": 60, "share": one["share"], "mechanism": mechanism}
     checker.RESULTS.clear()
-    doc = {
-        "second_group": second_group(**changed),
-        "population": {"users": 100},
-        "mechanisms": [{"loss": 0.5}],
-    }
-    checker.check_second_group(doc)
+    checker.check_second_group({
+        "second_group": second, "population": {"users": 100}, "guarantee": {"randomness": "secure"},
+        "mechanisms": [{"loss": 0.5, "record": {"noise": "discrete_gaussian"}}],
+        "covered": ["People are in two groups: 60 in the release, and 40 whose answers were added up."],
+        "configuration": {"options": {"judge_share": 0.4}},
+    })  # fmt: skip
     assert [one[0] for one in checker.RESULTS if one[-1] == "DIFFERS"] == differs
+
+
+# ------------------------------------------------------------------------------ the page
+
+
+def test_the_page_forbids_every_connection():
+    page = PAGE.read_text("utf-8")
+    policy = re.search('Content-Security-Policy" content="([^"]*)"', page)[1]
+    hashes = [
+        base64.b64encode(
+            hashlib.sha256(re.search(f"<{tag}>(.*)</{name}>", page, re.DOTALL)[1].encode()).digest()
+        )
+        for tag, name in (('script type="module"', "script"), ("style", "style"))
+    ]  # a changed script needs the hash that this test prints
+    script, style = (f"'sha256-{one.decode()}'" for one in hashes)
+    assert policy == (
+        f"default-src 'none'; script-src {script}; style-src {style}; base-uri 'none'; form-action 'none'"
+    )
+    assert not re.search(
+        r"https?:|\b(fetch|XMLHttpRequest|WebSocket|sendBeacon|EventSource|import)\b\s*[(;]", page
+    )
+
+
+def in_node(kind, *paths):
+    if NODE is None:
+        pytest.skip("no node")
+    command = [NODE, Path(__file__).with_name("page.mjs"), PAGE, kind, *paths]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_page_meets_all_vectors():
+    names = {
+        "gaussian": ["epsilon"], "zcdp": ["epsilon"], "gaussian delta": ["delta"], "pure": ["epsilon", "rho"],
+        "signature": ["valid"], "refused": [], "canonical": ["canonical", "sha256"],
+    }  # fmt: skip
+    for one, found in zip(VECTORS, in_node("vectors", HERE / "vectors.json"), strict=True):
+        if one["kind"] == "exchange":
+            upper, limit = found
+            assert one["lower"] * (1 - 1e-9) <= upper <= one["upper"] * (1 + 1e-5)
+            assert one["lower"] * (1 - 5e-6) <= limit <= one["upper"] * (1 + 5e-6)
+        elif one["kind"] in ("signature", "refused", "canonical"):
+            stated = [one[name] for name in names[one["kind"]]] or [None]
+            assert (found if isinstance(found, list) else [found]) == stated, one
+        else:
+            stated = [one[name] for name in names.get(one["kind"], ["joint"])]
+            for x, y in zip(found if isinstance(found, list) else [found], stated, strict=True):
+                close(x, y)
+
+
+@pytest.fixture(scope="module")
+def forged(checker, folder, tmp_path_factory):
+    """Forged folders: changed numbers, removed noise, and a file that nobody named."""
+    place, found = tmp_path_factory.mktemp("forged"), []
+    for number, (name, edit) in enumerate({
+        "statement.json": lambda text: text.replace('"epsilon": ', '"epsilon": 1', 1),
+        "release.csv": lambda text: text.replace("counts,0,0,0,0,", "counts,0,0,0,0,9e"),
+        "schema.toml": lambda text: text.replace("horizon = 4", "horizon = 5"),
+        "ledger.jsonl": lambda text: text.replace("vectors", "other"), "extra.txt": lambda text: "x",
+    }.items()):  # fmt: skip
+        found.append(place / str(number))
+        shutil.copytree(folder, found[-1])
+        path = found[-1] / name
+        path.write_text(edit(path.read_text("utf-8") if path.exists() else ""), "utf-8")
+        if name != "extra.txt":
+            document = json.loads((found[-1] / "statement.json").read_text("utf-8"))
+            resealed(checker, found[-1], document)
+    return found
+
+
+def test_the_page_finds_what_the_file_finds(checker, folder, forged):
+    for place, rows in zip([folder, *forged], in_node("folders", folder, *forged), strict=True):
+        one = [(name, result) for name, _, _, result in checker.verify(place)]
+        other = [(name, result) for name, _, _, result in rows]
+        assert other == one
+        assert ("DIFFERS" in {result for _, result in one}) == (place != folder)
+
+
+def test_the_page_in_a_browser_sends_nothing(folder, forged):
+    with chromium() as browser:
+        page = browser.new_context(offline=True).new_page()
+        asked, said = [], []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda line: said.append(line.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(PAGE.as_uri())
+        for place, words in ((folder, "all agree"), (forged[0], "differ. Do not rely")):
+            page.locator("#folder").set_input_files(place)
+            page.locator("#say").filter(has_text=words).wait_for(timeout=120_000)
+            assert page.locator("#rows tr").count() > 100
+        box = page.locator("#drop").bounding_box()
+        place = {"x": box["x"] + 20, "y": box["y"] + 20}
+        data = {"items": [], "files": [str(folder)], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            page.context.new_cdp_session(page).send(
+                "Input.dispatchDragEvent", {"type": kind, "data": data, **place}
+            )
+        page.locator("#say").filter(has_text="all agree").wait_for(timeout=120_000)
+        assert asked == [PAGE.as_uri()]
+        assert said == []
+        failed = page.evaluate("fetch('https://example.org').then(() => false, () => true)")
+        assert failed
+        assert any("Content Security Policy" in line for line in said)
+        assert violations(page) == []

@@ -213,7 +213,7 @@ def test_a_release_of_another_kind_is_refused_and_leaves_nothing(
     assert "holds counts, for dp-apvi or apvi" in " ".join(refused.split())
     alone = tmp_path / "alone.parquet"
     alone.write_bytes((tmp_path / "made" / "release.parquet").read_bytes())
-    assert "beside it" in call("replan", alone, "--out", tmp_path / "x", code=2).stderr
+    assert "in the same folder" in call("replan", alone, "--out", tmp_path / "x", code=2).stderr
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
 
 
@@ -315,7 +315,7 @@ def test_from_an_owners_limit_to_a_signed_folder(
 
     asked = ["--public-key", f"{officer}.pub"]
     assert "signed with the key" in call("verify", out, *asked, code=1).stdout
-    assert "Nobody has signed it" in call("verify", out, "--limit-key", f"{owner}.pub").stdout
+    assert "No signature (" in call("verify", out, "--limit-key", f"{owner}.pub").stdout
     call("verify", out, "--limit-key", f"{officer}.pub", code=1)
     assert "key is missing" in call("sign", out, code=2).stderr
     page = out / "officer.md"

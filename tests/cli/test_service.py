@@ -45,7 +45,7 @@ def said(*words: Any, status: int = 0) -> str:
 def test_check_prints_the_statement_and_writes_nothing(study: Path) -> None:
     text = said(study, "--check")
     assert "Joint differential privacy" in text
-    assert "You trust the operator." in text
+    assert "You must trust the operator." in text
     assert "6 releases, after 0, 1, 2, 4, 8, 16 people" in text
     table = json.loads(said(study, "--check", "--json"))
     assert table["guarantee"]["epsilon"] <= 1.0 + 1e-12
@@ -84,7 +84,7 @@ def test_a_rehearsal_and_what_does_not_go_together(study: Path, monkeypatch: pyt
     monkeypatch.setattr(service, "time", SimpleNamespace(sleep=stayed.append))
     text = said(study, "--dry-run", 8, "--stay", 3)
     assert stayed == [3]
-    assert "of whom the study has 20: more learn more" in text
+    assert "the study has 20 users" in text
     said(study, "--stay", 3, status=2)
     said(study, "--dry-run", 8, "--stay", -1, status=2)
     said(study, "--dry-run", 8, "--check", status=2)

@@ -530,7 +530,7 @@ def test_options_lists_none_that_the_learner_refuses() -> None:
 
 
 def test_a_delta_that_protects_nobody_is_remarked_on() -> None:
-    assert "publishing one of them whole" in call("estimate", *CENTRAL, "--delta", "0.01").stderr
+    assert "publishing one user's whole record" in call("estimate", *CENTRAL, "--delta", "0.01").stderr
     assert call("estimate", *CENTRAL, "--delta", "1e-6").stderr == ""
 
 

@@ -9,7 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from discreet.core.layout import Layout
-from discreet.data.schema import parse_schema, read_schema, write_schema
+from discreet.data.schema import Schema, parse_schema, read_schema, write_schema
+from tests.helpers import vitals_files
 
 TEXT = """
 dataset = "icu-2024"
@@ -251,3 +252,36 @@ def test_scaled_needs_known_rewards(tmp_path) -> None:
         assert known is not None
         found.append(known.item())
     assert found == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"context": {"columns": {"age": {}}}}, "range is missing"),
+        ({"context": {"columns": {"age": {"range": "data"}}}}, "declared without the data"),
+        ({"context": {"columns": {"age": {"range": [90, 18]}}}}, "low < high"),
+        ({"context": {"columns": {}}}, "at least one column"),
+        ({"context": {"columns": {"reward": {"range": [0, 1]}}}}, "named already"),
+        ({"context": {"columns": {"age": {"range": [0, 1]}}, "propensity": "age"}}, "context column"),
+        ({"context": {"columns": {"age": {"range": [0, 1]}}, "basis": "cubic"}}, "basis"),
+        ({"context": {"columns": {"age": {"range": [0, 1]}}, "radius": -1.0}}, "radius"),
+        ({"context": {"columns": {"age": {"range": [0, 1]}}, "ranges": 1}}, "unknown key"),
+        ({"states": 3}, "instead of states"),
+        ({"terminal": [1]}, "instead of states"),
+        ({"reward": {"outcomes": {"1": 1.0}}}, "without outcomes"),
+        ({"provenance": {"context": "guess"}}, "provenance.context"),
+    ],
+)
+def test_bad_contexts_are_refused(change, words):
+    with pytest.raises(ValueError, match=words):
+        parse_schema(vitals_files.content(**change))
+
+
+def test_contexts_in_a_schema():
+    schema = vitals_files.schema(propensity=True)
+    assert schema.context.columns == ("vital 0", "vital 1", "vital 2", "vital 3")
+    assert schema.context.read[-1] == "chance"
+    assert set(schema.unstated) == {"actions", "horizon", "episodes_per_user", "reward"}
+    assert schema.hash != vitals_files.schema().hash
+    with pytest.raises(ValueError, match="provenance key"):
+        Schema("d", "p", Layout(2, 2, 1), provenance={"context": "protocol"})

@@ -338,7 +338,7 @@ def test_words_say_what_is_protected() -> None:
         "simulation"),
     ):  # fmt: skip
         assert words in str(guarantee)
-        assert "whole trajectory of one episode, against being replaced by any other" in str(guarantee)
+        assert "whole trajectory of one episode against replacement by any other" in str(guarantee)
 
 
 @pytest.mark.parametrize(

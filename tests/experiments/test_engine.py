@@ -108,7 +108,7 @@ def test_a_death_costs_a_try_and_nothing_else(breaks: bool) -> None:
 def test_who_dies_of_one_run_again_and_again_is_told_which() -> None:
     with pytest.raises(EngineError, match=r"4 workers died of run 17 of this run"):
         list(results(Engine("mine", lambda: Scripted(Counter({17: 99})), 2), JOBS))
-    with pytest.raises(EngineError, match=r"Scripted: a worker died, and the executor cannot go on"):
+    with pytest.raises(EngineError, match=r"Scripted: a worker failed, and the executor cannot continue"):
         list(results(Engine.of(Scripted(Counter({3: 1}), breaks=True)), JOBS))
 
 
@@ -120,7 +120,7 @@ def test_an_engine_that_gives_up_is_told() -> None:
             future.set_running_or_notify_cancel()
             return future
 
-    with pytest.raises(EngineError, match="far: gave up a task .*scheduler"):
+    with pytest.raises(EngineError, match="far: dropped a task .*scheduler"):
         list(results(Engine("far", Gone(), 2), JOBS))
 
 

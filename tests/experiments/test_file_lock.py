@@ -258,22 +258,24 @@ def test_nothing_is_made_ready_while_others_are_at_all_runs(monkeypatch: pytest.
         next(simulate.iterate_runs(setup, 0, range(6), 2, take=lambda run: run == 5))
 
 
-def test_a_run_is_asked_for_once_and_whoever_claims_it_does_it(tmp_path: Path) -> None:
+def test_a_run_is_asked_for_once_and_whoever_claims_it_does_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Runs in processes beside this one, whose first had been claimed twice and left to nobody."""
     config = build_run.resolved(replace(CONFIG, options={}, episodes=30).with_seeds(2))
     setup = build_run.prepare(config)
     setup = type(setup)(setup.mdp, setup.learner, setup.privatizer, setup.episodes, stepwise=True)
     assert not setup.fused
-    asked = list[int]()
+    asked, take = list[str](), Claims.take
 
-    def once(run: int) -> bool:
-        asked.append(run)
-        return asked.count(run) == 1
+    def told(self: Claims, wanted: Path) -> bool:
+        asked.append(wanted.name)
+        return take(self, wanted)
 
-    done = sorted(one.run for one in simulate.iterate_runs(setup, 0, range(2), 2, take=once))
-    assert (done, sorted(asked)) == ([0, 1], [0, 1])
+    monkeypatch.setattr(Claims, "take", told)
     found = sweep.run(setup, config, tmp_path / "out", 2)
     assert found.runs.tolist() == [0, 1]
+    assert sorted(asked) == ["run-00000.parquet", "run-00001.parquet"]
 
 
 def test_what_this_process_claimed_and_left_is_not_waited_for(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_folder_of_another_configuration_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_is_no_folder_of_results(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no result folder"):
+    with pytest.raises(ValueError, match="is not a result folder"):
         Result.load(tmp_path / "nowhere")
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="is a file"):

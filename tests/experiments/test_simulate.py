@@ -278,7 +278,8 @@ def test_a_plain_script_has_several_workers(tmp_path: Path, own: bool) -> None:
         "print('read')\n"
         "world = dr.make('random', states=2, actions=2, horizon=2)\n"
         f"learner = {'Mine' if own else 'dr.DPUCBVI'}(replan_growth=2.0)\n"
-        "print(dr.simulate(world, learner, dr.Shuffle(epsilon=1.0), 4, seeds=2, workers=2).runs)\n"
+        "how = {'seeds': 2, 'workers': 2, 'stepwise': True}\n"
+        "print(dr.simulate(world, learner, dr.Central(epsilon=1.0), 4, **how).runs)\n"
     )
     found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
@@ -286,7 +287,7 @@ def test_a_plain_script_has_several_workers(tmp_path: Path, own: bool) -> None:
     if own:
         assert "one after the other" in found.stderr
         assert '`if __name__ == "__main__":`' in found.stderr
-        assert f"{script}:6: RuntimeWarning" in found.stderr
+        assert f"{script}:7: RuntimeWarning" in found.stderr
     else:
         assert found.stdout == "read\n[0 1]\n"
         assert not found.stderr

@@ -18,9 +18,10 @@ SESSION = tuple(f"{room}/{name}.py" for room, names in _FILES.items() for name i
 def _no_signal_comes(frame: FrameType) -> bool:
     """Is this a line event without a call: ``try``, or leaving ``with self._call()``, whose lock is held?"""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    if line not in ("try:", "with self._call():"):
+        return False
     lock = getattr(frame.f_locals.get("self"), "_lock", None)
-    held = isinstance(lock, type(threading.RLock())) and lock._is_owned()  # type: ignore[attr-defined]
-    return held and line in ("try:", "with self._call():")
+    return isinstance(lock, type(threading.RLock())) and lock._is_owned()  # type: ignore[attr-defined]
 
 
 class _Within(dict[CodeType, bool]):

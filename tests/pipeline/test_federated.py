@@ -154,7 +154,7 @@ def test_a_release_with_shared_noise(parts: list[dr.pipeline.PartialAggregateFil
     assert "counts the noise of 2 honest sites among the 3 in the sum" in text
     law = dr.learners.read_release(tmp_path / "a" / "release.parquet").laws["transition_counts"]
     assert law.std() == pytest.approx(plan.mechanism.scales[1] * math.sqrt(3 / 2), rel=1e-6)
-    with pytest.raises(ValueError, match="the sites drew the noise"):
+    with pytest.raises(ValueError, match="because the sites drew the noise"):
         dr.learn(
             summed(plan, parts), plan.learner, tmp_path / "c", privatizer=BUDGET, ledger=None,
             randomness=Seeded(3),

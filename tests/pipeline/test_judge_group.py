@@ -372,8 +372,8 @@ def test_an_empty_group_is_refused_before_budget_is_spent(tmp_path: Path) -> Non
     rows = people(tmp_path / "p.parquet", 0.0, 3)
     with Ledger.open(tmp_path / "book.sqlite") as book:
         for share, words in (
-            (1e-9, "nobody is in the group that judges"),
-            (1.0 - 1e-9, "nobody is left to learn"),
+            (1e-9, "no user is in the second group"),
+            (1.0 - 1e-9, "no user is left for learning"),
         ):
             with pytest.raises(ValueError, match=words):
                 run(rows, tmp_path / "out", book, share)

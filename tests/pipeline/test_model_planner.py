@@ -35,6 +35,8 @@ from .learn.test_decision_points import LEFT, SCHEMA, world, world_that_people_l
 
 CENTRAL = dr.Central(epsilon=2.0, delta=1e-6)
 
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
+
 
 def bad(folder: Path) -> list[str]:
     return [check.name for check in verify(folder) if not check.ok]

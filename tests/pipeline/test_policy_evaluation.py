@@ -28,6 +28,8 @@ from discreet.reports.evaluation_report import JUDGED
 from .learn.test_decision_points import SCHEMA, world
 
 CENTRAL = dr.Central(epsilon=2.0, delta=1e-6)
+
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 RULE = "state,action\nsevere,drug B\n"
 
 
@@ -93,7 +95,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("sums", "points", {"made": "outside"}, None),
         ("rule.csv", "run", {"made": "outside"}, "the regret of simulated users, no release"),
         ("rule.csv", "nothing", {"made": "outside"}, "no such file"),
-        ("rule.csv", "rule.csv", {"made": "outside"}, "schema.toml must lie beside it"),
+        ("rule.csv", "rule.csv", {"made": "outside"}, "schema.toml must be in the same folder"),
         ("none", "points", {"made": "outside"}, "no such file"),
     ],
 )

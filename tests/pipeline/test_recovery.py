@@ -118,7 +118,7 @@ def test_what_is_whole_running_or_of_others_is_left_alone(tmp_path: Path) -> Non
         (found,) = [one for one in lost(tmp_path, ledger) if one.name == "theirs"]
         assert found.state == "of another ledger"
         assert finish(found, ledger) is None
-    with pytest.raises(ValueError, match="must be the folder in which"):
+    with pytest.raises(ValueError, match="must be the folder that contains"):
         lost(tmp_path / "nowhere", None)
 
 
@@ -348,7 +348,7 @@ def test_looking_in_another_folder_says_so(tmp_path: Path) -> None:
         cli.app,
         ["ledger", "recover", str(tmp_path / "elsewhere"), "--ledger", str(tmp_path / "ledger.sqlite")],
     )
-    assert "give the folder that --out was made in" in " ".join(done.output.split())
+    assert "give that folder" in " ".join(done.output.split())
 
 
 def run_records() -> Any:

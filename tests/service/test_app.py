@@ -68,7 +68,7 @@ def test_a_plan_is_signed_cached_and_follows_the_releases(served: tuple[Any, Any
         place = client.place(service.store.new_tickets(1)[0])
         record = [0, 1, 2, 1, 0], [0, 1, 0, 1], [0.0, 1.0, 0.5, 0.0]
         message = place.message(*record)
-        with pytest.raises(RuntimeError, match="was made already"):
+        with pytest.raises(RuntimeError, match="was encoded already"):
             place.message(*record)
         assert client.send(message) == client.send(message) == {"status": "counted", "plan": place.number}
         settled(service, before["turn"] + 1)
@@ -364,7 +364,7 @@ def test_a_client_refuses_plans_that_ask_for_more_than_was_promised(tmp_path: Pa
         client_of(raw, promised=4.0).place("t")
     with pytest.raises(ValueError, match="asks for the record as it is"):
         client_of(raw, promised=(4.0, 1e-6)).place("t")
-    with pytest.raises(ValueError, match="says that nobody need be trusted"):
+    with pytest.raises(ValueError, match="states that no party is trusted"):
         client_of(raw, promised="central").place("t").message(*record)
     with pytest.raises(ValueError, match="of another study"):
         client_of(content, promised=4.0, identity="0" * 64).place("t")

@@ -14,7 +14,7 @@ from waiting import wait_until
 from discreet.service.server import in_background
 
 pytestmark = pytest.mark.service
-TABLES = ["The people whom the next release waits for", "The budget of the whole study", "The plan"]
+TABLES = ["People for whom the next release waits", "The budget of the whole study", "The plan"]
 RELEASES = "The newest releases, and the noise in one number of each (standard deviation)"
 
 

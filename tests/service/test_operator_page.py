@@ -31,7 +31,7 @@ def test_the_page_says_what_it_waits_for_and_until_when(tmp_path: Path) -> None:
     with closing(begun(study, tmp_path / "a.db")) as store:
         service = Service(study, store, a_key(tmp_path))
         assert store.lease("one", NOW, 5.0) == 1
-        assert "Working. People can take part. Places that nobody has taken by 20" in text_of(service)
+        assert "Working. People can take part. Places that are not taken by 20" in text_of(service)
         tickets = store.new_tickets(3)
         store.admit([ReservationRequest(hashed(tickets[0]))], NOW, 600.0)
         text = text_of(service)
@@ -40,13 +40,13 @@ def test_the_page_says_what_it_waits_for_and_until_when(tmp_path: Path) -> None:
             in text
         )
         assert (
-            "the next plan opens at 2023-11-14 22:24 UTC at the latest" in text
+            "The next plan opens at 2023-11-14 22:24 UTC at the latest" in text
         )  # 22:23:20, in whole minutes
         assert "People can take part" not in text
         assert "Plan 1, for one person" in text
         answer = admission_of(study.layout, study.rewards, b"").answer(central(tickets[0], 1))
         store.admit([answer], NOW, 600.0)
-        assert "the next release is being made" in text_of(service)
+        assert "The next release is being made" in text_of(service)
         writer = a_writer(study, store)
         assert writer.step()
         assert "Working. People can take part." in text_of(service)

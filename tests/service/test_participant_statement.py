@@ -11,10 +11,10 @@ def test_the_statement_says_who_sees_what() -> None:
     central, local = (
         make_participant_statement(a_study(trust=trust), None, "") for trust in ("central", "local")
     )
-    assert "You trust the operator" in central["who_sees_what"][0]
-    assert "need not trust" in local["who_sees_what"][0]
+    assert "You must trust the operator" in central["who_sees_what"][0]
+    assert "do not have to trust" in local["who_sees_what"][0]
     assert central["guarantee"]["epsilon"] <= 1.0
-    assert central["ledger"].startswith("This study is in no ledger")
+    assert central["ledger"].startswith("This study uses no ledger")
     assert not central["rehearsal"]
     assert make_participant_statement(a_study().rehearsed(), None, "")["rehearsal"]
 

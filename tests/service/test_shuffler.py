@@ -263,21 +263,23 @@ def test_the_operators_page_says_what_is_known_of_a_batch(tmp_path: Path) -> Non
 
     assert "Working. People take part at the shuffler, http://shuffler." in parties.http.get("/").text
     parties.adopted()
-    assert "waits for a batch of one person. The shuffler holds" in shown()
+    assert "waits for a batch of one person. The shuffler keeps" in shown()
     parties.people()
-    assert "answered so far is not known here" in shown()
-    assert "The last whole batch" not in shown()
+    assert "does not know how many have answered" in shown()
+    assert "The last complete batch" not in shown()
     parties.adopted()
-    assert "told of the whole batch of one person" in shown()
+    assert "sent the sum of the batch of one person" in shown()
     parties.turn()
-    assert "1 of 7 people have taken part, in batches that are whole." in shown()
-    assert "The last whole batch was of one person; 1 answered in time.<" in shown()
+    assert "1 of 7 people have taken part, in complete batches." in shown()
+    assert "The last complete batch had one person; 1 answered in time.<" in shown()
     parties.adopted()
     parties.people(lambda i: i != 2)
     parties.adopted()
     parties.turn()
     said = shown()
-    assert "was of 3 people; 2 answered in time: too few for the guarantee, so nothing of that batch" in said
+    assert (
+        "batch had 3 people; 2 answered in time: too few for the guarantee, so nothing was released" in said
+    )
     assert "waits for a batch of 3 people." in said
     parties.adopted()
     parties.people()
@@ -320,7 +322,7 @@ def test_a_client_sends_to_the_shuffler_that_its_person_was_told_of(tmp_path: Pa
             Client(url, promised="shuffle")
         statement = httpx.get(f"{address}/statement").json()
         assert (statement["trust"], statement["shuffler"]["url"]) == ("shuffle", url)
-        assert "Together, or if one is the other" in " ".join(statement["who_sees_what"])
+        assert "If shuffler and operator cooperate" in " ".join(statement["who_sees_what"])
         assert "Without the shuffler" in statement["who_sees_what"][-1]
         assert httpx.get(f"{url}/health").json()["status"] == "ok"
         assert httpx.get(f"{url}/releases/0").status_code == httpx.get(f"{url}/").status_code == 404

@@ -21,7 +21,7 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "service" / "study.t
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"privatizer": {"name": "none"}}, "states a guarantee"),
+        ({"privatizer": {"name": "none"}}, "must have a guarantee"),
         ({"privatizer": {"name": "shuffle", "epsilon": 1.0}}, "shuffler: must be given"),
         ({"shuffler": {"url": "https://a", "key": "0" * 64}}, "and no other"),
         ({"shuffler": {"url": "https://a", "secret": 1}}, "shuffler.secret"),

@@ -203,7 +203,7 @@ export class Place {
    * @returns {Message}
    */
   message(states, actions, rewards, bytes) {
-    if (this.#told) throw new Error("message: was made already; send the same one again, never a second one");
+    if (this.#told) throw new Error("message: was encoded already; send the same message again, never a second one");
     const [low, high] = this.#book.world.rewards;
     const earned = Array.from(rewards);
     if (!earned.every((one) => typeof one === "number" && one >= low && one <= high)) {
@@ -273,7 +273,7 @@ export class Client {
     this.#promised = promise(promised);
     this.#shuffled = promised === "shuffle";
     this.#shuffler = shuffler;
-    if (this.#shuffled && !shuffler) throw new RangeError('shuffler: must be the address that the person was told, with promised: "shuffle"');
+    if (this.#shuffled && !shuffler) throw new RangeError('shuffler: must be the address that was promised to the user, with promised: "shuffle"');
     if (!Number.isSafeInteger(tries) || tries < 1) throw new RangeError("tries: must be a positive integer");
     this.#key = key === undefined ? undefined : publicKey(key);
     this.#identity = identity;

@@ -40,8 +40,8 @@ export class Guarantee {
 
   /** In words. @returns {string} */
   toString() {
-    const who = "Protected is one person's whole trajectory of one episode, against being replaced by any other one; this message alone is counted, and trusted is her device.";
-    const without = this.shuffled ? "Without the shuffler, to who reads this one message: " : "";
+    const who = "This message protects one user's whole trajectory of one episode against replacement by any other. Other messages are not counted. Only the user's device is trusted.";
+    const without = this.shuffled ? "Without the shuffler, for a reader of this message: " : "";
     if (this.rho !== undefined) return `${without}local zero-concentrated differential privacy, rho = ${up(this.rho)}. ${who}`;
     const epsilon = /** @type {number} */ (this.epsilon);
     if (epsilon === Infinity) return `${without}no epsilon holds. ${who}`;

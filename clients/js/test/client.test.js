@@ -71,7 +71,7 @@ test("a person takes a place, acts, and sends one message; nothing but ticket an
   assert.equal(place.action(0, 1), vector.policy[0][1]);
   assert.throws(() => place.action(9, 0), /step 9/);
   const message = place.message(...LIFE);
-  assert.throws(() => place.message(...LIFE), /was made already/);
+  assert.throws(() => place.message(...LIFE), /was encoded already/);
   assert.deepEqual(await client.send(message), { status: "counted", plan: 1 });
   await client.send(message);
   const sent = asked.filter((one) => one.path === "/messages").map((one) => one.body);

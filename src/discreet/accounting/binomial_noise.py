@@ -1,10 +1,10 @@
 r"""Joint privacy of binomial noise in many counters, and the least such noise that meets (epsilon, delta).
 
-The output of a batch is a value for each counter: the sum of one user's bits, the bits of all other users,
-and noise Q. The noises of different counters are independent, and their distribution is known. Replacing
-one user changes some counters by known amounts (:data:`Move`). The table lists these changes at one step. In
-the worst case they occur at every step of the horizon. The first column compares the user's step with the
-same step of the user who replaces them.
+For each counter, the output of a batch is a sum: one user's bits, the bits of all other users, and noise Q.
+The noises of different counters are independent, and their distribution is known. Replacing one user changes
+some counters by known amounts (:data:`Move`). The table lists these changes at one step. In the worst case
+they occur at every step of the horizon. The first column compares the user's step with the same step of the
+replacement.
 
 ====================  ============  ==================  =============  ========================
 case                  visits        transitions         rewards        centred rewards
@@ -15,28 +15,28 @@ same (s, a, s')       none          none                one by 1       one count
 ====================  ============  ==================  =============  ========================
 
 (Rewards are rounded to bits. A centred reward has two bits: (0, 1) at pairs that the user did not visit and
-(y, y) at pairs that they visited.)
+(y, y) at pairs that the user visited.)
 
 Let k be the number of the H steps at which both users are in the same pair (s, a). At the other H - k steps
-they are in different pairs. At most min(k, H - k + 1) of the k steps
-belong to the second case, because users who move to different states are in different pairs at the next
-step. The counters that change are independent coordinates of the loss. Fewer changed counters never cause a
-larger loss. Noise of centred rewards is symmetric, so the sign of the changes in their counters does not
-matter. In the other families, as many counters rise as fall, so the loss is the same in both orders of two
-neighbours. Therefore there is one loss distribution for each k, and the guarantee uses the worst of them. For
-a query of one step (``CountQuery.step``), a device sends bits only for the counters of that step, and H is 1
-in all formulas of this module. In such a query, visits and transitions together make 4 unit changes, and
-transitions without visits make 2.
+they are in different pairs. At most min(k, H - k + 1) of the k steps belong to the second case, because users
+who move to different states are in different pairs at the next step. The counters that change are independent
+coordinates of the loss. Fewer changed counters never cause a larger loss. Noise of centred rewards is
+symmetric, so the sign of the changes in their counters does not matter. In the other families, as many
+counters increase as decrease, so the loss is the same in both orders of two neighbours. Therefore there is
+one loss distribution for each k, and the guarantee uses the worst of these distributions. For a query of one
+step (``CountQuery.step``), a device sends bits only for the counters of that step, and H is 1 in all formulas
+of this module. In such a query, visits and transitions together make 4 unit changes. Transitions without
+visits make 2 unit changes.
 
-The loss distribution. Let x be the change of one counter. The loss of this coordinate takes the values
-ln P(Q = z - x) / P(Q = z) with probabilities P(Q = z - x). Values z with P(Q = z) = 0 have an infinite loss.
-Each value of the loss is split between the two adjacent points of a grid. The split preserves its probability
-under both distributions. It is a mean-preserving spread of the likelihood ratio, so the privacy loss never
-decreases (Blackwell), and the error is of second order in the grid step. The distributions of the coordinates
-are convolved by FFT on a window. By Chernoff's bound, the probability of losses outside the window is less
-than 2e-6 delta. This probability, the probabilities of infinite losses, and 1e-13 for rounding are added to
-delta, so the result is an upper bound. The package dp-accounting, which shares no code with this module,
-verifies the result (:func:`discreet.accounting.pld.verify`).
+The loss distribution. Let x be the change of one counter. The loss of this coordinate takes the values ln P(Q
+= z - x) / P(Q = z) with probabilities P(Q = z - x). Values z with P(Q = z) = 0 have an infinite loss. Each
+value of the loss is split between the two adjacent points of a grid. The split preserves its probability
+under both distributions. The split is a mean-preserving spread of the likelihood ratio. The privacy loss
+therefore never decreases (Blackwell), and the error is of second order in the grid step. The distributions of
+the coordinates are convolved by FFT on a window. By Chernoff's bound, the probability of losses outside the
+window is less than 2e-6 delta. This probability, the probabilities of infinite losses, and 1e-13 for rounding
+are added to delta, so the result is an upper bound. The package dp-accounting shares no code with this module
+and verifies the result (:func:`discreet.accounting.pld.verify`).
 
 Calibrations use the actual number n of honest users in a batch. Only honest users add noise, and privacy must
 not depend on the other users. Each user adds m noise bits (flips) to a counter. Each bit is 1 with
@@ -95,9 +95,9 @@ class Flips:
     ----------
     users : number of honest users. Only honest users add noise.
     each : number of bits that each user adds.
-    coin : integer; a bit is 1 with probability coin / 2^32.
-    paired : if True, half of the bits are 1 with probability 1 - coin / 2^32 instead, so that the
-        distribution of the sum is symmetric.
+    coin : integer. A bit is 1 with probability coin / 2^32.
+    paired : if True, half of the bits are 1 with probability 1 - coin / 2^32 instead. The distribution of the
+        sum is then symmetric.
     """
 
     users: int
@@ -140,8 +140,8 @@ def ways(query: CountQuery) -> tuple[Way, ...]:
 
     The table in the module docstring describes them.
 
-    Raises ``ValueError`` for queries in which a user adds more than one bit to a counter. These are queries
-    with counts pooled over steps, and queries with group returns.
+    Raises ``ValueError`` for queries in which a user adds more than one bit to a counter. Examples are
+    queries with counts pooled over steps, and queries with group returns.
     """
     found = shifts(query)
     if found is None:
@@ -163,7 +163,7 @@ def _bits(name: str, shift: float, cells: int) -> tuple[Move, ...]:
     """Return the changes in the bit counters of a family if ``cells`` of its cells change by ``shift``.
 
     A centred reward is sent as two bits, so its counters change by twice the shift. Other values are sent as
-    one bit. Half of their counters rise by 1 and the other half fall by 1.
+    one bit. Half of their counters increase by 1, and the other half decrease by 1.
     """
     if name == CENTERED_REWARDS:
         return ((name, round(2 * shift), cells),)
@@ -176,7 +176,7 @@ def unit_changes(query: CountQuery) -> int:
 
 
 def is_paired(name: str) -> bool:
-    """Return whether the noise of this family is symmetric."""
+    """Return True if the noise of this family is symmetric."""
     return name == CENTERED_REWARDS
 
 
@@ -201,7 +201,7 @@ def pmf(flips: Flips) -> tuple[int, Floats, float]:
 
 
 def _binomial(n: int, p: float) -> tuple[int, Floats, float]:
-    from scipy import stats  # half a second to import
+    from scipy import stats  # imported here because the import takes half a second
 
     mean, deviation = n * p, math.sqrt(n * p * (1 - p))
     low = max(0, math.floor(mean - 11 * deviation - 5))
@@ -215,7 +215,8 @@ def _binomial(n: int, p: float) -> tuple[int, Floats, float]:
 class _Loss:
     """Privacy-loss distribution of one coordinate.
 
-    It has finite losses with their probabilities (``masses``), and the probability of an infinite loss.
+    The distribution has finite losses with their probabilities (``masses``), and the probability of an
+    infinite loss.
     """
 
     losses: Floats
@@ -227,7 +228,7 @@ class _Loss:
 def _loss(flips: Flips, by: int) -> _Loss:
     """Return the distribution of the privacy loss if a counter with noise Q changes by ``by``.
 
-    The loss is that of Q + by relative to Q.
+    The loss compares Q + by with Q.
     """
     _, mass, left = pmf(flips)
     # P(Q = z - by) and P(Q = z), at the values z that both Q + by and Q can take
@@ -250,17 +251,18 @@ class Curve:
     losses: Floats  # Grid of losses in ascending order.
     above: Floats  # Probability of a loss at or above each grid point.
     weighed: Floats  # Sum of probability * exp(-loss) over the grid points at or above each grid point.
-    rest: float  # Probability of infinite losses and of losses outside the window; margin for rounding.
+    # Probability of infinite losses and of losses outside the window, plus a margin for rounding.
+    rest: float
 
     def delta(self, epsilon: float) -> float:
-        """Return the bound on delta at this epsilon. It is at most 1."""
+        """Return the bound on delta at this epsilon. The result is at most 1."""
         at = int(np.searchsorted(self.losses, epsilon, side="right"))
         if at == self.losses.size:
             return min(1.0, self.rest)
         return min(1.0, max(0.0, float(self.above[at] - math.exp(epsilon) * self.weighed[at])) + self.rest)
 
     def epsilon(self, delta: float) -> float:
-        """Return the least epsilon >= 0 whose bound is at most ``delta``, or infinity if there is none."""
+        """Return the least epsilon >= 0 with a bound of at most ``delta``. Infinity if no epsilon has one."""
         if self.rest >= delta:
             return math.inf
         start = int(np.searchsorted(self.losses, 0.0, side="right"))
@@ -279,7 +281,7 @@ _TILTS = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])
 
 
 def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
-    """Return ``base`` to the power ``count``, elementwise, by repeated squaring.
+    """Return ``base`` to the power ``count`` elementwise, by repeated squaring.
 
     NumPy's power function is slower, because it computes a complex logarithm for each entry.
     """
@@ -309,8 +311,8 @@ def _gridded(loss: _Loss, step: float, size: int) -> NDArray[np.complex128]:
 def curves(noise: Noise, found: tuple[Way, ...], delta: float) -> list[Curve]:
     """Return the bound on delta as a function of epsilon, for each way to replace a user.
 
-    noise : noise of every family. found : ways to replace a user. delta : value at which the result must be
-    accurate; it determines the window of the convolution.
+    noise : noise of every family. found : ways to replace a user. delta : value of delta at which the result
+        must be accurate. This value determines the window of the convolution.
     """
     by_name = dict(noise)
     moves = sorted({(name, by) for way in found for name, by, _ in way})
@@ -353,7 +355,7 @@ def curves(noise: Noise, found: tuple[Way, ...], delta: float) -> list[Curve]:
 def epsilon_of(noise: Noise, found: tuple[Way, ...], delta: float) -> float:
     """Return an epsilon that is valid at this delta for every way to replace a user.
 
-    The result is infinity if there is none. ``delta`` must be in [1e-10, 1).
+    The result is infinity if no epsilon is valid. ``delta`` must be in [1e-10, 1).
     """
     return max(one.epsilon(delta) for one in curves(noise, found, delta))
 
@@ -365,8 +367,8 @@ def weights_of(query: CountQuery, shares: tuple[float, ...], calibration: Calibr
     """Return the noise variance in a counter of each family, relative to that in a transition counter.
 
     For ``joint`` the variances of the estimates (not of the counters) are proportional to 1 / share. The
-    estimate of a centred reward is half the value of its counter, so its counter has four times the variance
-    of the estimate. For other calibrations every relative variance is 1.
+    estimate of a centred reward is half the value of its counter. The variance in the counter is therefore
+    four times that of the estimate. For other calibrations every relative variance is 1.
     """
     names = list(query.row_families)
     if calibration != "joint":
@@ -382,11 +384,11 @@ def _fair(total: float, users: int, paired: bool) -> Flips:
 
 
 def misses(noise: Noise, found: tuple[Way, ...], epsilon: float, delta: float) -> bool:
-    """Return True if the probability of one event shows that fair flips are too few for the budget.
+    """Return True if the probability of one event proves that fair flips are too few for the budget.
 
     Suppose that c counters of a family change by s in total, and that each counter has N flips. Reverse the
-    sign of counters that fall, so that all of them rise. Then the noise in their sum is B, distributed as
-    Bin(c N, 1/2), and replacing the user changes the sum from B to B + s. For every t
+    sign of counters that decrease, so that all of them increase. Then the noise in their sum is B,
+    distributed as Bin(c N, 1/2), and replacing the user changes the sum from B to B + s. For every t
 
         delta(epsilon) >= P(B + s >= t) - exp(epsilon) P(B >= t).
 
@@ -421,7 +423,7 @@ def fair_flips(
 ) -> int:
     """Return M, the least number of fair flips in a transition counter that meets the budget.
 
-    A counter of another family has weight * M flips, with the weight of its family.
+    A counter of another family has weight * M flips, where the weight is that of the family.
 
     Raises ``ValueError`` if the flips would be more than ``users`` devices are able to draw. In most cases
     :func:`misses` detects this without computing the privacy-loss distribution.
@@ -450,7 +452,7 @@ def fair_flips(
 def _coined(variance: float, users: int, each: int, paired: bool) -> Flips:
     """Return flips with the least ``coin`` such that the sum over all users has at least this variance.
 
-    If fair flips have less than this variance, return fair flips.
+    If fair flips have less than this variance, the result is fair flips.
     """
     quarter = variance / (users * each)
     if quarter >= 0.25:
@@ -471,8 +473,8 @@ def calibrated(
     """Return the least noise that meets (epsilon, delta) with ``users`` honest users.
 
     several : if True, flips can have a probability below 1/2 even if each user adds several flips to a
-        counter (calibration ``joint``). If False, they can have it only if each user adds one flip, and
-        smaller batches use fair flips (calibration ``composed``).
+        counter (calibration ``joint``). If False, flips have such a probability only if each user adds one
+        flip. Smaller batches then use fair flips (calibration ``composed``).
     """
     number = fair_flips(weights, found, epsilon, delta, users)
     fair = {name: _fair(w * number, users, is_paired(name)) for name, w in weights}

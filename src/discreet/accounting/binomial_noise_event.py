@@ -1,4 +1,4 @@
-"""Privacy record of the shuffle protocol, in which random bits protect a user.
+"""Privacy record of the shuffle protocol, in which random bits provide the noise.
 
 All values in the record are public.
 """
@@ -39,7 +39,7 @@ class BinomialRecord(BatchRecord):
     Raises
     ------
     ValueError
-        If there is no batch, if there is no way, or if a way changes counters of a family without noise.
+        If ``batches`` or ``ways`` is empty, or if a way changes counters of a family without noise.
     """
 
     mechanism: str
@@ -66,8 +66,8 @@ class BinomialRecord(BatchRecord):
     def epsilon(self, delta: float) -> float:
         """Return a positive epsilon at this delta, for the worst batch and the worst way to replace a user.
 
-        The result is infinity if there is none. At a large delta even epsilon 0 is valid, but a guarantee
-        must state a positive number.
+        The result is infinity if no epsilon is valid. At a large delta even epsilon 0 is valid, but a
+        guarantee must state a positive number.
         """
         return max(_LEAST, *(accountant.epsilon_of(noise, self.ways, delta) for noise in self.batches))
 
@@ -99,7 +99,7 @@ class BinomialRecord(BatchRecord):
         return _recomputed(self, delta)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as values that JSON can store, without loss."""
+        """Return the record as values that JSON stores without loss."""
         return {
             **plain_record(self, "flips"),
             "batches": [
@@ -110,7 +110,7 @@ class BinomialRecord(BatchRecord):
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> BinomialRecord:
-        """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` for a wrong key or type."""
         table = record_fields(cls, "flips", table)
         batches = tuple(
             tuple(
@@ -129,8 +129,8 @@ def _recomputed(record: BinomialRecord, delta: float) -> float:
     """Recompute the epsilon of a record with dp-accounting, as an independent check.
 
     The computation shares no code with :mod:`discreet.accounting.binomial_noise`. SciPy computes the
-    probabilities. dp-accounting rounds losses up to its grid and computes both orders of the two neighbours.
-    The result is for the worst batch and the worst way to replace a user.
+    probabilities. dp-accounting rounds losses up to its grid and uses both orders of the two neighbours. The
+    result is for the worst batch and the worst way to replace a user.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
     from scipy.stats import binom

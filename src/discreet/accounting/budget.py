@@ -10,26 +10,26 @@ There are four notions. Each one is defined for a release process M and neighbou
   (Dong, Roth and Su 2022).
 
 Gaussian noise of standard deviation sigma on a sum of l2 sensitivity Delta is exactly (Delta / sigma)-GDP.
-This also holds under adaptive composition, where the values of mu^2 are summed. (epsilon, delta) follows from
-mu by the exact curve (Balle and Wang 2018, theorem 8)::
+The statement also holds under adaptive composition, where the values of mu^2 are summed. The exact curve of
+mu-GDP gives (epsilon, delta) (Balle and Wang 2018, theorem 8)::
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)              (1)
 
-(epsilon, delta) follows from rho by the best Renyi order (Canonne, Kamath and Steinke 2020, proposition 12)::
+For rho-zCDP, the best Renyi order gives (epsilon, delta) (Canonne, Kamath and Steinke 2020, proposition 12)::
 
     delta(epsilon) = min over alpha > 1 of
         e^{(alpha-1)(alpha rho - epsilon)} (1 - 1/alpha)^alpha / (alpha - 1)                 (2)
 
-The derivative of the logarithm of (2) with respect to alpha is (2 alpha - 1) rho - epsilon +
-ln(1 - 1/alpha). It rises from -inf to +inf, so the best alpha is its only root. Let t = alpha - 1.
+The derivative of the logarithm of (2) with respect to alpha is (2 alpha - 1) rho - epsilon + ln(1 - 1/alpha).
+The derivative increases from -inf to +inf, so the best alpha is its only root. Let t = alpha - 1.
 Substituting the root into (2) gives the whole curve as a function of t, without a minimum::
 
     ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)            (3)
 
 Both expressions in (3) are monotone in t, so each conversion finds the only root of a monotone function.
-Roots have a relative error of about 1e-12. A guarantee needs two conversions: from mu to epsilon, and from
-rho to epsilon. They are in :mod:`discreet.core.epsilon_conversions`. The conversions in this module are used
-to choose the noise for a budget.
+Roots have a relative error of about 1e-12. Two conversions are in :mod:`discreet.core.epsilon_conversions`,
+because guarantees need them: from mu to epsilon, and from rho to epsilon. The conversions in this module are
+used to choose the noise for a budget.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class GDP:
 
     @property
     def rho(self) -> float:
-        """Zero-concentrated DP that mu-GDP implies: rho = mu^2 / 2."""
+        """Parameter rho of the zero-concentrated DP that mu-GDP implies: rho = mu^2 / 2."""
         return 0.5 * self.mu * self.mu
 
     def epsilon(self, delta: float) -> float:
@@ -131,9 +131,9 @@ def group(budget: Notion, people: int) -> Notion:
     """Return the guarantee for ``people`` episodes together, of one user or of the members of a household.
 
     ``budget`` is the guarantee for one episode. With m = ``people``, the guarantee for all of them is m
-    epsilon (pure), m mu (GDP) or m^2 rho (zCDP). From (epsilon, delta) it is
-    (m epsilon, delta (e^{m epsilon} - 1) / (e^epsilon - 1)). Raises ``ValueError`` if the last delta is at
-    least 1, because then nothing is guaranteed.
+    epsilon (pure), m mu (GDP) or m^2 rho (zCDP). For (epsilon, delta) it is (m epsilon, delta (e^{m epsilon}
+    - 1) / (e^epsilon - 1)). Raises ``ValueError`` if this delta is at least 1, because then nothing is
+    guaranteed.
     """
     m = checks.integer("people", people, 1)
     if isinstance(budget, Pure):
@@ -189,7 +189,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     def excess(mu: float) -> float:
         return log_gdp_delta(mu, epsilon) - target
 
-    # At this mu the upper bound in gdp_epsilon equals epsilon, so the exact epsilon is not above it.
+    # At this mu the upper bound in gdp_epsilon equals epsilon, so the exact epsilon is at most this bound.
     tail = math.sqrt(-2.0 * target)
     low = 2.0 * epsilon / (tail + math.sqrt(tail * tail + 2.0 * epsilon)) * (1 - 1e-9)
     return root(excess, low, _widen(excess, low, 2.0))
@@ -201,7 +201,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 def zcdp_delta(rho: float, epsilon: float) -> float:
     """Return the delta of rho-zCDP at this epsilon >= 0, by the best Renyi order.
 
-    This is equation (2) in the module docstring.
+    The function uses equation (2) in the module docstring.
     """
     rho = checks.positive("rho", rho)
     epsilon = checks.real("epsilon", epsilon, 0.0)
@@ -224,7 +224,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """Return the largest rho such that rho-zCDP implies (epsilon, delta)-DP by the best Renyi order.
 
-    It inverts (3) in the module docstring.
+    The function inverts (3) in the module docstring.
     """
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     target = -math.log(delta)
@@ -235,7 +235,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     def excess(t: float) -> float:
         return (2 * t + 1) * rho_at(t) - math.log1p(1 / t) - epsilon
 
-    # The function decreases in t, from +inf at t = 0 to a negative number where rho_at is 0.
+    # The function decreases in t, from +inf at t = 0 to a negative number at the t where rho_at is 0.
     low = _widen(excess, 1.0, 0.5) if excess(1.0) <= 0 else 1.0
     high = _widen(excess, low, 2.0)
     return rho_at(root(excess, low, high))

@@ -1,14 +1,14 @@
 """Privacy record of a mechanism whose loss depends on a declaration that this library has not derived.
 
 A plug-in can declare its own noise (with its distribution and privacy cost) or its own vector (a function of
-one trajectory). The record stores the losses that followed from the declared costs when the mechanism was
-built. Epsilon can therefore be recomputed from the record without the code of the plug-in.
+one trajectory). When the mechanism is built, the record stores the losses that follow from the declared
+costs. Epsilon can therefore be recomputed from the record without the code of the plug-in.
 
 **Price of a declared cost.** The largest shift does not always have the largest cost. (For example, integer
 noise multiplied by two hides shifts of two units but reveals shifts of one unit.) If a cell changes by at
-most x, it can change by less. The price of x is therefore the largest cost of all shifts up to x on the grid
-(:func:`price`). Sums over steps and episodes use the triangle inequality, which needs cost(x + y) <= cost(x)
-+ cost(y) for l1, and the same inequality for the square root of the cost for l2.
+most x, it can also change by less. The *price* of x is therefore the largest cost of all shifts up to x on
+the grid (:func:`price`). Sums over steps and episodes use the triangle inequality. For l1, this requires
+cost(x + y) <= cost(x) + cost(y). For l2, it requires the same of the square root of the cost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DeclaredRecord", "check", "price", "record_of"]
 
-_MOST_SHIFTS = 2**16  # A declared cost is evaluated at every shift of the grid up to the largest one.
+# Limit of the number of shifts at which a declared cost is evaluated, from the grid step to the largest
+# shift.
+_MOST_SHIFTS = 2**16
 _NEAR = 1e-9  # Relative difference of two computations of one cost.
 _CONTINUOUS = 1024  # for continuous noise (simulation only), shifts are examined at multiples of 1 / 1024
 
@@ -55,8 +57,8 @@ class DeclaredRecord:
     ------
     ValueError
         If a number is out of range, if ``scales`` and ``losses`` have different families, or if ``joint`` is
-        outside its bounds. It must be at least the largest loss of a family, and at most the sum of the
-        losses of all families (for l2: the square root of the sum of their squares).
+        outside its bounds. ``joint`` must be at least the largest loss of a family, and at most the sum of
+        the losses of all families (for l2: the square root of the sum of their squares).
     """
 
     mechanism: str
@@ -96,7 +98,9 @@ class DeclaredRecord:
         return self.levels * self.joint if self.norm == "l1" else math.sqrt(self.levels) * self.joint
 
     def epsilon(self, delta: float) -> float:
-        """Raise ``ValueError``, because this record has no privacy-loss distribution; see :attr:`loss`."""
+        """Raise ``ValueError``, because this record has no privacy-loss distribution. Use :attr:`loss`
+        instead.
+        """
         raise ValueError("a declared mechanism has no privacy-loss distribution")
 
     def line(self, delta: float) -> str:
@@ -115,12 +119,12 @@ class DeclaredRecord:
         return f"Noise: {self.noise} in every cell ({self.mechanism})."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as values that JSON can store, without loss."""
+        """Return the record as values that JSON stores without loss."""
         return {**plain_record(self, "declared"), "rests_on": list(self.rests_on)}
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> DeclaredRecord:
-        """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` for a wrong key or type."""
         given = record_fields(cls, "declared", table)
         for name in ("scales", "losses"):
             if not isinstance(given[name], Mapping):
@@ -137,11 +141,11 @@ def check(mechanism: CountMechanism) -> None:
     """Raise ``ValueError`` unless the privacy loss of a mechanism follows from its declarations.
 
     - Noise must be drawn after the records that it protects, and a user must be in each sum with coefficient
-      0 or 1. Then the cost of one sum is the cost of one draw in each cell that the user changes.
-    - A declared cost that is not homogeneous is valid only for single cells. It is not valid for vectors and
-      clipped rewards, which change many cells by small amounts, or for cells that contain several records of
-      one user.
-    - A declared noise must have a standard deviation, which releases state.
+      0 or 1. Then the cost of one sum is the total cost of one draw in each cell that the user changes.
+    - A declared cost that is not homogeneous is valid only for single cells. Such a cost is not valid for
+      vectors and clipped rewards, because they change many cells by small amounts. Such a cost is also not
+      valid for cells that contain several records of one user.
+    - A declared noise must have a standard deviation, because releases state it.
     - A declared cost that claims to be homogeneous is tested at the shifts that the query uses.
     - Declared parts cannot be combined with fixed-point sums. Fixed-point arithmetic rounds more cells than
       the bound on the records covers.
@@ -169,7 +173,7 @@ def check(mechanism: CountMechanism) -> None:
             "query: group returns, clipped rewards and stored people are for derived noises only"
         )
     for family, scale in zip(query.listed, mechanism.scales.tolist(), strict=True):
-        try:  # learners read it in every release, so it must be known before any user comes
+        try:  # learners read it in every release, so it must be known before the first user
             noise.std(scale, mechanism.grid(family.name))
         except NotImplementedError:
             raise ValueError(f"noise {noise.name!r}: must define log_mass or std") from None
@@ -236,9 +240,10 @@ def price(noise: AdditiveNoise, scale: float, unit: int | None) -> Cost:
     """Return the price function of a noise: the largest cost of a coordinate that changes by at most x.
 
     For a declared noise on a grid, the price is the largest cost of all multiples of 1 / ``unit`` up to x.
-    Without a grid (``unit`` None, in simulations) it is the largest of the costs at 1 021 fractions of x and
-    at multiples of 1 / 1024. A homogeneous cost is determined by one shift. The returned function raises
-    ``ValueError`` if a cost is negative or not finite, or if there are more than 65 536 multiples up to x.
+    Without a grid (``unit`` None, in simulations), the price is the largest of the costs at 1 021 fractions
+    of x and at multiples of 1 / 1024. For a homogeneous cost, one shift determines the price. The returned
+    function raises ``ValueError`` if a cost is negative or not finite, or if there are more than 65 536
+    multiples up to x.
     """
     if not is_declared(noise):
         return lambda shift: noise.cost(shift, scale)

@@ -2,8 +2,8 @@ r"""Probability that the privacy loss of a mechanism exceeds the epsilon that is
 
 P and P' are the distributions of the release for two neighbouring data sets. The privacy loss of an outcome
 is L = ln(P/P'), where the outcome is drawn from P. (epsilon, delta)-privacy does not imply P(L > epsilon) <=
-delta: Gaussian noise at (1, 1e-6) has P(L > 1) = 2.0e-5. A valid bound follows from the whole privacy curve
-delta(.) of the mechanism. For every real number t
+delta. For example, Gaussian noise at (1, 1e-6) has P(L > 1) = 2.0e-5. A valid bound follows from the whole
+privacy curve delta(.) of the mechanism. For every real number t
 
     delta(t) >= sup over events A of P(A) - e^t P'(A) = E[(1 - e^{t - L})_+].
 
@@ -15,9 +15,9 @@ The least of these bounds is used. Every t gives a valid bound, so the result is
 not find the best t.
 
 Choice of t. Suppose that delta(.) falls like e^{-s t} near epsilon. Then (1) is least at t = epsilon - ln(1 +
-1/s). There delta(t) = (1 + 1/s)^s delta(epsilon), which is between 1 and 2.718 times delta. The logarithm of
-a privacy curve is concave, which changes the best t only slightly. Therefore only values of t are used at
-which the curve is between 1 and 4 times delta.
+1/s). At this t, delta(t) = (1 + 1/s)^s delta(epsilon), which is between 1 and 2.718 times delta. The
+logarithm of a privacy curve is concave, which changes the best t only slightly. Therefore only values of t
+are used at which the curve is between 1 and 4 times delta.
 
 For rho-zCDP the curve is the least over orders alpha of c_alpha e^{(alpha - 1)(alpha rho - t)} with c_alpha =
 (1 - 1/alpha)^alpha / (alpha - 1). For one alpha, with y = epsilon - t, the right side of (1) is
@@ -29,13 +29,13 @@ is Chernoff's bound e^{(alpha - 1)(alpha rho - epsilon)}, which is least at alph
 
     P(L > epsilon)  <=  e^{-(epsilon - rho)^2 / (4 rho)}       for epsilon > rho.                    (2)
 
-Examples at (1, 1e-6): the Gaussian curve gives the bound 5.2e-5. For discrete Gaussian noise whose epsilon
-was computed from its exchanges (the listed ways to replace a user), (2) gives 2.2e-4, and the curve of these
-exchanges gives 5.3e-5.
+Examples at (1, 1e-6): the Gaussian curve gives the bound 5.2e-5. Suppose that the epsilon of discrete
+Gaussian noise was computed from the listed ways to replace a user (its exchanges). Then (2) gives 2.2e-4, and
+the curve of these exchanges gives 5.3e-5.
 
 For several mechanisms on the same users, the curve of their composition is used. If there are several kinds
 of batches, each user is in one batch. The result is then the largest of the bounds of these batches, at the
-epsilon that is stated for all of them.
+epsilon that is stated for all batches.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def exceeds(guarantee: Guarantee) -> dict[str, float] | None:
 
 
 def bound(curve: Curve, epsilon: float, delta: float, multiples: tuple[float, ...] = _FINE) -> float:
-    """Return the least value of bound (1) in the module docstring, or 1 if that is smaller.
+    """Return the least value of bound (1) in the module docstring, or 1 if that value exceeds 1.
 
     The values t in (1) are the epsilons of ``curve`` at these multiples of delta.
     """

@@ -3,14 +3,14 @@
 The code that verifies an epsilon is never the code that states it. Epsilons from closed forms
 (:mod:`discreet.accounting.budget`, :mod:`discreet.core.guarantee`) are verified with Google's dp-accounting,
 which has numerical privacy-loss distributions and a Renyi accountant. If the noise was calibrated by its
-privacy-loss distribution, dp-accounting itself computes the stated epsilon (:func:`composed_epsilon`). Then
-the convolution in :mod:`discreet.accounting.pld_convolution` verifies it. :func:`verify` compares the two
-values. Importing dp-accounting takes seconds, so it is imported inside functions.
+privacy-loss distribution, dp-accounting itself computes the stated epsilon (:func:`composed_epsilon`). The
+convolution in :mod:`discreet.accounting.pld_convolution` then verifies this epsilon. :func:`verify` compares
+the two values. Importing dp-accounting takes seconds, so it is imported inside functions.
 
 This module avoids four problems of dp-accounting. First, the accountants of dp-accounting define the
-replace-one relation differently, by a factor of 2. Therefore this library computes the sensitivity, and it
+replace-one relation differently, by a factor of 2. Therefore this library computes the sensitivity, and
 passes shifts in units of the noise under the add-or-remove relation. Second, many compositions need a grid
-that is much finer than one loss. Third, at delta = 0 the truncated tails of dp-accounting give infinity.
+that is much finer than one loss. Third, the truncated tails of dp-accounting give infinity at delta = 0.
 Fourth, discrete Gaussian noise needs memory for every integer within 11.6 standard deviations
 (:func:`_as_continuous`).
 """
@@ -40,8 +40,9 @@ __all__ = [
 
 Shifts = Sequence[tuple[float, int]]
 
-_PURE_SLACK = 1e-12  # largest probability that a numerical PLD may have above a pure epsilon
-_GRID_SLACK = 1e-3  # relative tolerance, because losses are rounded up and only finitely many orders are used
+_PURE_SLACK = 1e-12  # largest probability with which a numerical PLD may exceed a pure epsilon
+# relative tolerance. It is needed because losses are rounded up and only finitely many orders are used
+_GRID_SLACK = 1e-3
 
 
 def _interval(unit: float, count: int) -> float:
@@ -80,7 +81,7 @@ def laplace_epsilon(shifts: Shifts, delta: float) -> float:
 def laplace_delta(shifts: Shifts, epsilon: float) -> float:
     """Return delta at epsilon >= 0 for adaptively composed independent Laplace noise.
 
-    At or above the pure epsilon, delta is 0 up to an error of 1e-12. ``shifts`` is described in
+    At or above the pure epsilon, delta is 0 up to an error of 1e-12. ``shifts`` : as in
     :func:`laplace_epsilon`.
     """
     return float(_laplace_pld(shifts).get_delta_for_epsilon(checks.real("epsilon", epsilon, 0.0)))
@@ -114,12 +115,13 @@ def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
 # record was added (condition c in core.correlated_noise). This holds for trees with fresh nodes, for batches,
 # and for the messages of one user.
 
-_COARSE = 32  # The root mean square of a loss is this number of steps of a coarse grid.
-_LEAST_POINTS = 4  # Least such number on the stated grid for Gaussian noise, whose losses are split.
+_COARSE = 32  # Number of steps of a coarse grid in the root mean square of a loss.
+# Least such number on the stated grid for Gaussian noise. Its losses are split between grid points.
+_LEAST_POINTS = 4
 _MOST_POINTS = 6_000_000  # Largest number of grid points. Composition needs about 100 bytes for each point.
 _MOST_INTEGERS = 2.0**19  # Largest sigma for which discrete Gaussian noise is summed integer by integer.
 LEAST_DELTA = 1e-10  # Smaller deltas are not resolved because of rounding in Fourier transforms.
-_ROUNDING = 1e-13  # several times the largest observed error of a probability from this rounding
+_ROUNDING = 1e-13  # several times the largest observed error of a probability because of this rounding
 
 
 @lru_cache(maxsize=256)
@@ -147,13 +149,13 @@ def _coordinate_pld(noise: str, scale: float, shift: float, interval: float, coa
 
 
 def _discrete_gaussian_pld(sigma: float, shift: int, interval: float) -> Any:
-    """Return the loss distribution that dp-accounting computes by its connect-the-dots method, but faster.
+    """Return the loss distribution that dp-accounting computes by its connect-the-dots method.
 
     The loss of the noise value x is (shift^2 - 2 shift x) / (2 sigma^2), which is linear in x. The method
     uses every grid point that is adjacent to a loss. If adjacent losses are at most one grid step apart,
     these are all grid points between the smallest and the largest loss. The package dp-accounting finds the
-    points, and the noise value of each point, in a Python loop. This takes seconds for the millions of
-    integers of fine grids. Here NumPy computes them.
+    points, and the noise value of each point, in a Python loop. The loop takes seconds for the millions of
+    integers of fine grids. This function computes them with NumPy, which is faster.
     """
     from dp_accounting.pld import pld_pmf, privacy_loss_mechanism
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -180,9 +182,8 @@ def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: in
     ----------
     coordinates : all coordinates that change if one user is replaced.
     delta : in [1e-10, 1). Smaller values cannot be resolved in double precision.
-    most : largest number of coordinates among all compositions whose results are compared with this one. By
-        default it is the number of coordinates of this composition. Compositions that are compared must use
-        the same grid.
+    most : largest number of coordinates in any composition that is compared with this one. By default it is
+        the number of coordinates of this composition. Compositions that are compared must use the same grid.
 
     The usual step of the grid is 0.002 / most, which adds at most 0.002 to epsilon. Another step is used if
     the usual step is too coarse relative to the losses, or if it makes the grid too long (:func:`_grid`).
@@ -193,10 +194,10 @@ def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: in
 
 
 def _moving(coordinates: tuple[Coordinate, ...], delta: float) -> tuple[list[Coordinate], float]:
-    """Check the arguments, and return the coordinates with a nonzero shift, and delta.
+    """Check the arguments. Return the coordinates with a nonzero shift, and delta.
 
-    Coordinates that differ only in their number are merged. Raises ``ValueError`` if no coordinate has a
-    nonzero shift.
+    Coordinates that differ only in their count are merged, and their counts are added. Raises ``ValueError``
+    if no coordinate has a nonzero shift.
     """
     delta = check_delta(delta)
     if delta < LEAST_DELTA:
@@ -214,7 +215,7 @@ def _moving(coordinates: tuple[Coordinate, ...], delta: float) -> tuple[list[Coo
 def _usual(kept: Sequence[Coordinate], most: int | None) -> float:
     """Return the usual step of the grid: 0.002 divided by the number of coordinates.
 
-    If ``most`` is larger than this number, divide by ``most`` instead.
+    If ``most`` is larger than this number, ``most`` is used instead.
     """
     return 2e-3 / max(sum(count for *_, count in kept), most or 0)
 
@@ -225,9 +226,9 @@ def _grid(kept: Sequence[Coordinate], most: int | None) -> tuple[float, bool]:
     The usual step is 0.002 divided by the number of coordinates, and losses are rounded up. The step differs
     in two cases:
 
-    - Let r be the root mean square of the losses. A step above r / 32 would change epsilon visibly, or it
+    - Let r be the root mean square of the losses. A step above r / 32 would change epsilon visibly. The step
       could even be larger than epsilon. The step is therefore at most r / 32, unless all noise is Gaussian.
-      Losses of Gaussian noise are split between points on every grid, and if the usual step is above r / 4,
+      Losses of Gaussian noise are split between points on every grid. If the usual step is above r / 4,
       epsilon is computed in closed form (:func:`_closed`).
     - The total loss has a mean of about mu^2 / 2 and a standard deviation of about mu, where mu^2 is the sum
       of r^2. A grid over 12 standard deviations on both sides must have at most 6 million points.
@@ -259,16 +260,16 @@ def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, flo
     delta', plus slack.
 
     Proof. Let f(y) = e^{-y^2 / 2 sigma^2} and P(j) = f(j) / Z the distribution on integers. Let P'(j) be the
-    mass of the normal distribution in [j - 1/2, j + 1/2], and Q, Q' the same shifted by ``shift``. The pair
-    (P', Q') is a post-processing (rounding) of the continuous pair. With x = j / sigma::
+    mass of the normal distribution in [j - 1/2, j + 1/2]. Let Q and Q' be P and P' shifted by ``shift``. The
+    pair (P', Q') is a post-processing (rounding) of the continuous pair. With x = j / sigma::
 
         P'(j) sigma sqrt(2 pi) / f(j) = 2 int_0^{1/2} cosh(j u / sigma^2) e^{-u^2 / 2 sigma^2} du.
 
-    This quotient is at least 1 - 1 / (24 sigma^2), because cosh >= 1 and e^{-v} >= 1 - v. It is at most 1 +
-    (e^w - 1) / 3 with w = x^2 / (8 sigma^2), because cosh v <= e^{v^2 / 2} and e^v is convex. This upper
-    bound is below e^{x^2 / 22 sigma^2} for w <= 0.1. By Poisson's summation formula 1 <= Z / (sigma sqrt(2
-    pi)) <= 1 + 3 e^{-2 pi^2 sigma^2}. So for sigma >= 4, with a = 1 / (23 sigma^2) and b = (r^2 + 1) / (22
-    sigma^2)::
+    This quotient is at least 1 - 1 / (24 sigma^2), because cosh >= 1 and e^{-v} >= 1 - v. The quotient is at
+    most 1 + (e^w - 1) / 3 with w = x^2 / (8 sigma^2), because cosh v <= e^{v^2 / 2} and e^v is convex. This
+    upper bound is below e^{x^2 / 22 sigma^2} for w <= 0.1. By Poisson's summation formula 1 <= Z / (sigma
+    sqrt(2 pi)) <= 1 + 3 e^{-2 pi^2 sigma^2}. For sigma >= 4, two inequalities follow, with a = 1 / (23
+    sigma^2) and b = (r^2 + 1) / (22 sigma^2)::
 
         P <= e^a P' everywhere,     Q >= e^{-b} Q' within r sigma of the centre of Q.
 
@@ -300,8 +301,8 @@ def _as_continuous(kept: Sequence[Coordinate], delta: float) -> tuple[float, flo
 def _closed(kept: Sequence[Coordinate], delta: float) -> float:
     """Return an upper bound on epsilon for continuous or discrete Gaussian noise, without a grid.
 
-    The result is the smaller of two upper bounds. One is the exact curve of continuous noise, with the
-    correction of :func:`_as_continuous` for discrete noise. The other one follows from zCDP.
+    The result is the smaller of two upper bounds. The first is the exact curve of continuous noise, with the
+    correction of :func:`_as_continuous` for discrete noise. The second follows from zCDP.
     """
     squared = math.fsum(count * (shift / scale) ** 2 for _, scale, shift, count in kept)
     near, slack = _as_continuous(kept, delta)
@@ -338,7 +339,7 @@ def coarse_epsilons(
     """Return an upper bound on the epsilon of each way to replace a user.
 
     Each bound is about 1e-4 too large, and its computation takes milliseconds. The grid of losses is coarser
-    than that of :func:`composed_epsilon`. A loss between two grid points is split between them such that
+    than that of :func:`composed_epsilon`. A loss between two grid points is split between them, so that
     merging the two parts restores the loss. The result is therefore never below the true value. The step of
     the grid is 1/32 of the root mean square of the losses, which increases their variance by at most 1 /
     4096.
@@ -366,8 +367,8 @@ def worst_epsilon(
 ) -> float:
     """Return the largest :func:`composed_epsilon` over the ways to replace a user.
 
-    The losses of all ways are rounded to a grid with the same usual step. A way is not composed on the fine
-    grid if its upper bound on a coarse grid is below the largest epsilon found so far.
+    The losses of all ways are rounded to a grid with the same usual step. If the upper bound of a way on a
+    coarse grid is below the largest epsilon found so far, the way is not composed on the fine grid.
     """
     if not exchanges:
         raise ValueError("exchanges is empty: must hold at least one way to exchange a user")
@@ -389,7 +390,8 @@ def zcdp_epsilon_numerically(rho: float, delta: float) -> float:
 
     rho, delta = checks.positive("rho", rho), check_delta(delta)
     best = max(1.001, 1 + math.sqrt(-math.log(delta) / rho))
-    orders = [1 + (best - 1) * 2 ** (k / 50 - 2) for k in range(201)]  # alpha - 1 is 1/4 to 4 times the best
+    # alpha - 1 is 1/4 to 4 times that of the best order
+    orders = [1 + (best - 1) * 2 ** (k / 50 - 2) for k in range(201)]
     accountant = rdp.RdpAccountant(orders)
     accountant.compose(dp_event.ZCDpEvent(rho))
     return float(accountant.get_epsilon(delta))
@@ -398,10 +400,10 @@ def zcdp_epsilon_numerically(rho: float, delta: float) -> float:
 def report_outcomes(record: ReportRecord, name: str) -> tuple[list[float], list[float]]:
     """Return the probabilities of the two bits in a response that belong to two given elements.
 
-    The outcomes are: neither bit is set, only the first, only the second, or both. The first list is for a
-    user who has the first element, the second list for a user who has the second element. Given these two
-    bits, the rest of the response has the same distribution for both users. Therefore no test can distinguish
-    the two users better than a test that uses only these two bits.
+    There are four outcomes: no bit is set, only the first, only the second, or both. The first list is for a
+    user with the first element, the second list for a user with the second element. Given these two bits, the
+    rest of the response has the same distribution for both users. Therefore the best test of the two users
+    uses only these two bits.
     """
     kind, elements, size, own, other = record.alphabets[name]
     p, q = own / 2**53, other / 2**53
@@ -436,8 +438,8 @@ def _reports_pld(records: Sequence[ReportRecord]) -> Any:
 def _of_exchanges(record: MechanismRecord, delta: float) -> float:
     """Return the epsilon of the worst way to replace a user, by :mod:`discreet.accounting.pld_convolution`.
 
-    Raises ``ValueError`` if all ways have a smaller norm than the joint sensitivity. That sensitivity is a
-    maximum over pairs of trajectories, and other code computes it (``query.sensitivity``).
+    Raises ``ValueError`` if all ways have a smaller norm than the joint sensitivity. The joint sensitivity is
+    a maximum over pairs of trajectories, and other code computes it (``query.sensitivity``).
     """
     power = 1 if record.norm == "l1" else 2
     moved = max(convolution.loss_norm(way, power) for way in record.exchanges)
@@ -450,7 +452,7 @@ def _of_exchanges(record: MechanismRecord, delta: float) -> float:
 
 
 class _Shuffled(Protocol):
-    """Record of shuffled batches. It recomputes its epsilon with independent code."""
+    """Record of shuffled batches that recomputes its epsilon with independent code."""
 
     def recomputed(self, delta: float) -> float: ...
 
@@ -462,23 +464,24 @@ def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
 
     * Random bits of the shuffle protocol: PLDs of two probability mass functions are composed. The tolerance
       is 0.002.
-    * Shuffled responses of a local randomizer: the PLD of the numbers of clones. The tolerance is 0.002.
-    * Noise that was calibrated by its privacy-loss distribution: the worst way to replace a user is convolved
-      by :mod:`discreet.accounting.pld_convolution`. The tolerance is 0.1 %. The norm of at least one way must
-      be equal to the joint sensitivity in the record.
+    * Shuffled responses of a local randomizer: the PLD of the numbers of clones is used. The tolerance is
+      0.002.
+    * Noise that was calibrated by its privacy-loss distribution: :mod:`discreet.accounting.pld_convolution`
+      convolves the worst way to replace a user. The tolerance is 0.1 %. The norm of at least one way must be
+      equal to the joint sensitivity in the record.
     * Randomized response: PLDs of the response to two elements are composed. The result must be at most the
       stated epsilon.
     * Laplace noise: the probability of a loss above the stated epsilon must be 0, with a tolerance of 1e-12
       for the probability and 0.1 % for epsilon. The function then returns an epsilon that the loss exceeds
       with probability at most 1e-12. With very many equal small losses this epsilon is far below the pure
-      epsilon, which only the worst case attains.
+      epsilon, because only the worst case attains the pure epsilon.
     * Gaussian noise: PLDs are composed.
     * Discrete Gaussian noise: the Renyi accountant is applied to the total rho of the records.
 
     Raises
     ------
     ValueError
-        If the stated epsilon is below the recomputed one, or the guarantee has nothing that can be verified.
+        If the stated epsilon is below the recomputed epsilon, or the guarantee contains nothing to verify.
     """
     if guarantee.epsilon is None or not records:
         raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")

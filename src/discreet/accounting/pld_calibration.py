@@ -5,15 +5,15 @@ Exact closed forms determine the least noise for continuous Gaussian noise, and 
 zCDP gives 7 % too much noise at epsilon = 1, delta = 1e-6. Laplace noise at delta > 0 can be far smaller than
 at delta = 0 if H >= 5.
 
-Changes if one user is replaced. A list contains the ways to replace a user that can have the largest loss. A
-way is a list of cells that change by known amounts (:func:`discreet.accounting.user_shifts.shifts`). Smaller
-changes have smaller losses and are not listed. Every listed cell changes in each of the ``levels`` noisy sums
-that contain the user, and the guarantee uses the worst way. The noise must be independent in every cell, and
-it must be drawn after the user's record was added (condition c in :mod:`discreet.core.correlated_noise`).
-This holds for batches, for trees with fresh nodes, and for the message of one user. Two cases are not
-covered. Counts pooled over steps change one cell by more than one unit. Users with several episodes can
-change one cell by several units, or several cells, and it is not known which of these ways is worst. In these
-two cases the closed forms determine the noise.
+A *way* to replace a user is a list of cells that change by known amounts
+(:func:`discreet.accounting.user_shifts.shifts`). The ways that can have the largest loss are listed. Ways
+with smaller changes have smaller losses and are not listed. Every cell of a way changes in each of the
+``levels`` noisy sums that contain the user, and the guarantee uses the worst way. The noise must be
+independent in every cell, and it must be drawn after the user's record was added (condition c in
+:mod:`discreet.core.correlated_noise`). The conditions hold for batches, for trees with fresh nodes, and for
+the message of one user. Two cases are not supported. Counts pooled over steps change one cell by more than
+one unit. Users with several episodes can change one cell by several units, or several cells, and it is not
+known which of these ways is worst. In these two cases the closed forms determine the noise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 Pattern = tuple[Shift, ...]
 """One way to replace a user: (family, absolute shift, number of coordinates) for each kind of coordinate."""
 
-_SLACK = 3e-3  # the search may leave this share of epsilon unused
+_SLACK = 3e-3  # share of epsilon that the search may leave unused
 _EQUAL = 1e-9  # largest relative difference between two computations of the same norm
 
 __all__ = [
@@ -54,9 +54,9 @@ def shift_patterns(query: SumQuery, levels: int) -> tuple[Pattern, ...] | None:
 
 
 def _in_levels(ways: Sequence[Pattern] | None, levels: int) -> tuple[Pattern, ...] | None:
-    """Return the ways with the number of cells in all ``levels`` sums.
+    """Return the ways, with the number of cells in all ``levels`` sums.
 
-    The families of a way are in the order that files use, with transitions first.
+    The families of a way are in the order that files use: transitions come first.
     """
     if ways is None:
         return None
@@ -82,11 +82,11 @@ def _listed_before(ways: Sequence[Pattern], horizon: int) -> tuple[Pattern, ...]
 
 
 def extremes(ways: Sequence[T]) -> tuple[T, ...]:
-    """Return a few of the ways that usually include the worst one: first, last, and one or two in the middle.
+    """Return the ways that usually include the worst way: first, last, and one or two in the middle.
 
     The ways are ordered by k, from H down to 0. At the middle ways the number of changed transition counts
-    changes its slope. The worst way was among the returned ways in every case that was examined. No stated
-    epsilon depends on this, because the final epsilon is computed from all ways.
+    changes its slope. The worst way was among the returned ways in every examined case. No stated epsilon
+    depends on this, because the final epsilon is computed from all ways.
     """
     steps = len(ways) - 1
     return tuple(dict.fromkeys(ways[i] for i in (0, steps // 2, max(0, steps - 1) // 2, steps)))
@@ -121,10 +121,10 @@ def exchanges(
 def is_listed(record: MechanismRecord, horizon: int) -> bool:
     """Return True if the exchanges in a record are the ways to replace a user with ``horizon`` steps.
 
-    They are compared with the exchanges that follow from the noise and scales in the record. Any grid of
-    rewards is accepted. Versions up to 0.2.0 listed larger changes. Their loss is at least as large, so the
-    guarantees that these versions stated are valid. Such records are also accepted, because ledgers contain
-    them.
+    The listed exchanges are compared with the exchanges that follow from the noise and scales in the record.
+    Any grid of rewards is accepted. Versions up to 0.2.0 listed larger changes. The loss of such a list is at
+    least as large, so the guarantees that these versions stated are valid. Such records are also accepted,
+    because ledgers contain them.
     """
     families = [family for name, family in RECORD_FAMILIES.items() if name in record.scales]
     ways = shifts_of(families, horizon)
@@ -156,7 +156,7 @@ def check_listed(record: MechanismRecord) -> None:
     """Raise ``ValueError`` unless a record's exchanges match its own noise, scales and sensitivities.
 
     The norm of the worst way must be equal to the joint sensitivity. For the families of a count query, the
-    list must also be the one that follows from these families, the horizon and the levels. The horizon is
+    list must also equal the list that follows from these families, the horizon and the levels. The horizon is
     determined by the sensitivity of the transition counts.
     """
     power = 1 if record.norm == "l1" else 2
@@ -194,10 +194,10 @@ def least_factor(
 ) -> float:
     """Return the least factor <= ``high`` such that all scales times this factor meet (epsilon, delta).
 
-    ``high`` is a factor that meets the budget by a closed form; it is returned if no smaller factor is found.
-    ``guess`` is the start of the search. A first search on a coarse grid of losses proposes a factor. The
-    accountant that states epsilon then checks this factor on every pattern. At most about 0.3 % of
-    epsilon remains unused.
+    ``high`` is a factor that meets the budget by a closed form. The factor ``high`` is returned if no smaller
+    factor is found. ``guess`` is the start of the search. A first search on a coarse grid of losses proposes
+    a factor. The accountant that states epsilon then checks this factor on every pattern. At most about 0.3 %
+    of epsilon remains unused.
     """
     most = max(sum(count for *_, count in pattern) for pattern in patterns)
     ends = extremes(patterns)
@@ -219,12 +219,12 @@ def least_factor(
 
 
 def _over(found: float, epsilon: float) -> float:
-    """Return ln(found / epsilon), which is positive if the epsilon found exceeds the requested one."""
+    """Return ln(found / epsilon), which is positive if the epsilon found exceeds the requested epsilon."""
     return math.log(found / epsilon) if found > 0 else -math.inf
 
 
 def _searched(excess: Callable[[float], float], high: float, guess: float) -> float:
-    """Return a factor <= ``high`` for which ``excess`` is slightly below 0, if there is one."""
+    """Return a factor <= ``high`` at which ``excess`` is slightly below 0, if such a factor is found."""
     low, top, factor = 0.0, high, guess
     for _ in range(40):
         gap = excess(factor)

@@ -15,19 +15,19 @@ b. The probability of the cell under Q must not change: q = (p - b) e^{-ih} + b 
 
 Proof that the resulting epsilon is at least the true one. A single outcome with loss l in the cell is split
 in this way with 0 <= b <= p, and merging its two parts restores the outcome. The true pair (P, Q) is
-therefore a post-processing of the split pair. This holds for every coordinate, so it also holds for the
+therefore a post-processing of the split pair. The statement holds for every coordinate, and therefore for the
 products of all coordinates. The split increases the variance of a loss by at most h^2 / 4. The step h is a
 hundredth of the root mean square deviation of the losses, so epsilon changes by a relative amount below 1e-4.
 
 Composition. The Fourier transform of the sum of n independent losses is the n-th power of the transform of
-the P-probabilities of one coordinate. Transforms of different kinds of coordinates are multiplied. The sum
-is outside the window of the transform with probability at most e^{-36}. This follows from Bernstein's
-inequality: if the losses are within b of their means and their variances sum to v, the sum is within 25 b +
-9 sqrt(v) of its mean. Then the equation
+the P-probabilities of one coordinate. Transforms of different kinds of coordinates are multiplied. The sum is
+outside the window of the transform with probability at most e^{-36}. The bound follows from Bernstein's
+inequality: if the losses are within b of their means and their variances sum to v, the sum is within 25 b + 9
+sqrt(v) of its mean. Then epsilon is the solution of
 
     delta(epsilon) = sum over l > epsilon of P(l) (1 - e^{epsilon - l})
 
-is solved for epsilon. Rounding errors change delta by about 1e-14, so deltas of at least 1e-10 are resolved.
+Rounding errors change delta by about 1e-14, so deltas of at least 1e-10 are resolved.
 
 Discrete Gaussian noise is summed integer by integer for sigma up to 20 000. For larger sigma it is treated as
 a normal distribution: the probability of an integer is that of the interval between the adjacent
@@ -54,7 +54,8 @@ Coordinates = Sequence[tuple[str, float, float, int]]
 
 _NOISES = ("laplace", "gaussian", "pure", "discrete_laplace", "discrete_gaussian")
 _BOUNDED = ("laplace", "pure", "discrete_laplace")  # losses are at most shift / scale
-_REACH = 12.0  # Standard deviations; Gaussian noise beyond (probability 4e-33) counts as infinite loss.
+# Standard deviations. Gaussian noise outside this range (probability 4e-33) counts as infinite loss.
+_REACH = 12.0
 _FINE = 2e4  # Above this sigma, discrete Gaussian noise is treated as continuous.
 _PARTS = 100  # The root mean square loss is at least this number of grid steps.
 _MOST = 1 << 25  # largest number of points of a transform
@@ -62,7 +63,7 @@ _MOST = 1 << 25  # largest number of points of a transform
 
 def _normal_mass(low: Floats, high: Floats) -> Floats:
     """Return P(low < z <= high) of a standard normal variable z, computed from the nearer tail."""
-    from scipy.special import ndtr  # slow to import; most runs do not need it
+    from scipy.special import ndtr  # imported here because the import is slow and most runs do not need it
 
     sign = np.where(low > 0, -1.0, 1.0)
     ends = np.where(sign > 0, high, -low), np.where(sign > 0, low, -high)
@@ -109,7 +110,8 @@ def _cells(noise: str, scale: float, shift: float, h: float) -> tuple[NDArray[np
     half = 0.5 * unit**2
     i = np.arange(math.floor((half - _REACH * unit) / h), math.floor((half + _REACH * unit) / h) + 1)
     edges = np.append(i, i[-1] + 1) * h
-    ends = (edges - half) / unit  # values of the noise under P; under Q the same outcomes are ``unit`` higher
+    # values of the noise under P; under Q the same outcomes are higher by ``unit``
+    ends = (edges - half) / unit
     return i, _normal_mass(ends[:-1], ends[1:]), _normal_mass(ends[:-1] + unit, ends[1:] + unit)
 
 
@@ -148,7 +150,7 @@ def _moments(noise: str, scale: float, shift: float) -> tuple[float, float]:
 
 
 def _step(coordinates: Coordinates, most: float) -> float:
-    """Return a grid step <= ``most`` such that the possible losses are almost multiples of this step.
+    """Return a grid step <= ``most``. The possible losses are almost multiples of this step.
 
     Otherwise losses would be rounded up by up to one step per coordinate. With few coordinates this would
     change epsilon visibly.
@@ -156,7 +158,8 @@ def _step(coordinates: Coordinates, most: float) -> float:
     multiples: list[tuple[float, int]] = []
     for noise, scale, shift, count in coordinates:
         unit = shift / (2.0 * scale**2) if noise == "discrete_gaussian" else 1.0 / scale
-        # if losses are much finer than the grid or have no lattice, only the largest loss is a single atom
+        # if losses are much finer than the grid or are not on a lattice, only the largest loss is a single
+        # atom
         if unit <= most or not noise.startswith("discrete"):
             unit = shift / scale if noise in _BOUNDED else 0.0
         if unit:
@@ -226,7 +229,7 @@ def _solved(masses: Floats, first: int, h: float, delta: float) -> float:
 
     masses : probabilities P(l) of the losses l = h * first, h * (first + 1), ...
     """
-    from scipy import signal  # loads longer than most runs take
+    from scipy import signal  # imported here because the import takes longer than most runs
 
     if first < 0:
         masses, first = masses[-first:], 0
@@ -239,7 +242,7 @@ def _solved(masses: Floats, first: int, h: float, delta: float) -> float:
     over = np.flatnonzero(seen - other > delta)
     if not over.size:
         return 0.0
-    at = int(over[-1])  # epsilon is above this loss and at most the next one
+    at = int(over[-1])  # epsilon is above this loss and at most the next loss
     return at * h + math.log((seen[at] - delta) / other[at])
 
 

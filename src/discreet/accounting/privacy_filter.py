@@ -2,8 +2,9 @@ r"""Composition of all releases about the same users, and a privacy filter for f
 
 The module answers two different questions.
 
-*What do these mechanisms cost together?* :func:`composed`. The mechanisms are fixed in advance; the output of
-one can be an input of the next. The result is the least of these values, each of which is valid:
+*What is the total privacy loss of these mechanisms?* :func:`composed` answers this question. The mechanisms
+are fixed in advance, but the output of one can be an input of the next. The result is the least of these
+values, each of which is valid:
 
 - the sum of the pure epsilons, if every mechanism has a pure epsilon (at delta = 0 this is the only value);
 - the epsilon at delta of Gaussian noise whose mu^2 is the sum of all mu^2, by the exact curve. A mechanism
@@ -15,23 +16,23 @@ one can be an input of the next. The result is the least of these values, each o
   Gaussian noise, discrete or not, has rho = mu^2 / 2. A mechanism that is epsilon-DP has rho = epsilon
   tanh(epsilon / 2) (:func:`pure_rho`);
 - the epsilon by numerical privacy-loss distributions of all coordinates (:mod:`discreet.accounting.pld`), if
-  the records list their coordinates and the number of coordinates is not too large. If there are several
-  records and one lists several ways to replace a user, the coordinates of all its ways are combined into one
-  way. The way that applies can depend on the other releases, so the worst single combination of ways would
-  give an epsilon that is too small.
+  the records list their coordinates and the number of coordinates is not too large. Suppose that one of
+  several records lists several ways to replace a user. The coordinates of all its ways are then combined into
+  one way. The way that applies can depend on the other releases, so the worst single combination of ways
+  would give an epsilon that is too small.
 
-If a record has Laplace noise in several sums and does not list its exchanges, it counts as one mechanism
-whose epsilon is the sum over these sums. The reason is that the record does not state when its noise was
+A record that has Laplace noise in several sums and lists no exchanges counts as one mechanism. The epsilon of
+this mechanism is the sum over these sums. The reason is that the record does not state when its noise was
 drawn. If noise is used before its data (:mod:`discreet.core.correlated_noise.signed_digit_tree`), the sums
 cannot be composed one by one. An attacker who knows the releases before a user arrives knows all differences
-of the L noises that protect the user. They can choose cells for the user in which the L noises are nearly
-equal. Then the user is protected by one noise of scale b / L, not by L noises of scale b.
+of the L noises that protect the user. The attacker can choose cells for the user in which the L noises are
+nearly equal. Then the user is protected by one noise of scale b / L, not by L noises of scale b.
 
-*Is one more release allowed?* :func:`filtered`. In this case earlier releases can influence the next
-mechanism, its noise, and whether there is a next mechanism. Composition theorems for mechanisms that are
-fixed in advance then do not apply, and a numerical privacy-loss distribution is not a filter. Privacy filters
-do apply. A filter has a bound that is set in advance, and it stops before the total loss exceeds this bound.
-The whole interaction is then as private as the bound.
+*Is one more release allowed?* :func:`filtered` answers this question. In this case earlier releases can
+influence the next mechanism, its noise, and whether there is a next mechanism. Composition theorems for
+mechanisms that are fixed in advance then do not apply, and a numerical privacy-loss distribution is not a
+filter. Privacy filters do apply. A filter has a bound that is set in advance, and it stops before the total
+loss exceeds this bound. The guarantee of the whole interaction is then the bound. There are these filters:
 
 - pure: sum of epsilons (Rogers, Roth, Ullman and Vadhan 2016);
 - zCDP: sum of rho (Feldman and Zrnic 2021; Lecuyer 2021);
@@ -40,22 +41,24 @@ The whole interaction is then as private as the bound.
 These filters are also valid for interactive mechanisms that run at the same time (Haney et al. 2023), because
 a reservation is made before its mechanism receives data.
 
-This module uses the following rule. A reservation in the ledger passes if the pure filter, or the one
-*approximate* rule of its dataset, certifies (epsilon, delta). The losses of the two rules are not summed.
-Proof: let A be the set of transcripts that end inside the pure bound, and B the set of all other transcripts,
-which end inside the approximate bound. Stopping at a bound changes no probability inside it. So for every
-event E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) + e^epsilon P'(E in B) + delta, because the pure
-rule has no delta. There is only one approximate rule. It is determined by the *first* reservation, which no
-release has influenced:
+This module uses the following rule. A reservation in the ledger passes in two cases: if the pure filter
+certifies (epsilon, delta), or if the one *approximate* rule of its dataset does. The losses of the two rules
+are not summed. Proof: let A be the set of transcripts that end inside the pure bound. Let B be the set of all
+other transcripts, which end inside the approximate bound. Stopping at a bound changes no probability inside
+it. So for every event E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) + e^epsilon P'(E in B) + delta,
+because the pure rule has no delta. There is only one approximate rule. The *first* reservation, which no
+release has influenced, determines it:
 
-- all continuous Gaussian: the Gaussian filter, which excludes discrete Gaussian noise (it has no mu);
-- otherwise: the zCDP filter. In addition, only the first reservation is also allowed if :func:`composed`
-  certifies it. This is tighter (7 % for discrete Gaussian noise). It is valid because the mechanism of the
-  first reservation is fixed in advance. If the rho of this mechanism is within the bound of the filter, the
-  filter covers all reservations. Otherwise no second reservation passes.
+- all mechanisms of the first reservation are continuous Gaussian: the Gaussian filter, which excludes
+  discrete Gaussian noise (it has no mu);
+- otherwise: the zCDP filter. In addition, the first reservation, and no later one, is also allowed if
+  :func:`composed` certifies it. The result of :func:`composed` is tighter (7 % for discrete Gaussian noise).
+  It is valid because the mechanism of the first reservation is fixed in advance. If the rho of this mechanism
+  is within the bound of the filter, the filter covers all reservations. Otherwise no second reservation
+  passes.
 
-Mechanisms that are chosen together should therefore be reserved together. If a limit is raised after someone
-has seen releases, only the higher limit is guaranteed.
+Mechanisms that are chosen together should therefore be reserved together. If a limit is increased after
+someone has seen releases, only the higher limit is guaranteed.
 """
 
 from __future__ import annotations
@@ -101,11 +104,11 @@ PURE, GAUSSIAN, ZCDP, NUMERICAL, NONE = (
 def pure_rho(epsilon: float) -> float:
     r"""Return epsilon tanh(epsilon / 2), the rho for which every epsilon-DP mechanism is rho-zCDP.
 
-    Randomized response dominates the mechanism (Kairouz, Oh and Viswanath 2015). Its divergence of order
-    alpha is 1/(alpha - 1) ln[cosh((alpha - 1/2) epsilon) / cosh(epsilon / 2)]. This is epsilon times the mean
-    of tanh over [epsilon / 2, (alpha - 1/2) epsilon]. The function tanh is concave there. The mean is
-    therefore at most its value at the middle, tanh(alpha epsilon / 2), which is at most alpha tanh(epsilon /
-    2). The bound is tight as alpha falls to 1.
+    Randomized response dominates the mechanism (Kairouz, Oh and Viswanath 2015). The divergence of order
+    alpha of randomized response is 1/(alpha - 1) ln[cosh((alpha - 1/2) epsilon) / cosh(epsilon / 2)]. This
+    divergence is epsilon times the mean of tanh over [epsilon / 2, (alpha - 1/2) epsilon]. The function tanh
+    is concave on this interval. The mean is therefore at most its value at the middle, tanh(alpha epsilon /
+    2), which is at most alpha tanh(epsilon / 2). The bound is tight as alpha decreases to 1.
     """
     return epsilon * math.tanh(0.5 * epsilon)
 
@@ -144,7 +147,7 @@ def gdp_loss(record: Record) -> float | None:
 def zcdp_loss(record: Record) -> float:
     """Return the rho of a record in zCDP.
 
-    It follows from the joint sensitivity, or from the worst listed exchange if that gives a smaller rho.
+    The rho follows from the joint sensitivity, or from the worst listed exchange if that gives a smaller rho.
     """
     parts = _pure_parts(record)
     rho = 0.5 * record.loss**2 if parts is None else parts[1] * pure_rho(parts[0])
@@ -160,14 +163,15 @@ def _coordinate_rho(coordinate: numerical.Coordinate) -> float:
 
 
 def covers(records: Sequence[Record], others: Sequence[Record]) -> bool:
-    """Return True if ``records`` cost at least as much as ``others`` in every rule of this module.
+    """Return True if ``records`` have at least the loss of ``others`` in every rule of this module.
 
     ``records`` and ``others`` are about different users, and no user is in both. For Gaussian noise, every
-    rule is monotone in the sum of the squared losses. For Laplace noise, the sum of the epsilons does not
-    suffice: zCDP and Gaussian DP charge ten mechanisms of epsilon 0.1 less than one of epsilon 1. Each of
-    ``others`` must therefore cost at most as much as a separate one of ``records``. A total that contains
-    ``records`` is then valid for the users of ``others`` too. The result is False if the kinds of noise
-    differ, or if a record lists exchanges, because its epsilon is then below that of these sums.
+    rule is monotone in the sum of the squared losses. For Laplace noise, the sum of the epsilons is not
+    enough: in zCDP and Gaussian DP, ten mechanisms of epsilon 0.1 have a smaller loss than one of epsilon 1.
+    Each of ``others`` must therefore have at most the loss of a separate one of ``records``. A total that
+    contains ``records`` is then valid for the users of ``others`` too. The result is False if the kinds of
+    noise differ. The result is also False if a record lists exchanges, because its epsilon is then below the
+    closed form.
     """
     both = (*records, *others)
     if not records or not others or not all(type(record) is MechanismRecord for record in both):
@@ -187,11 +191,11 @@ def covers(records: Sequence[Record], others: Sequence[Record]) -> bool:
 def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
     """Return the total epsilon at ``delta`` of mechanisms on the same users, and the name of the method.
 
-    The method is the one that gives the least epsilon. If no method gives a bound, epsilon is infinity, for
-    example for Gaussian noise at delta = 0. Raises ``ValueError`` for an invalid delta.
+    The method with the least epsilon is used. If no method gives a bound, epsilon is infinity (for example
+    for Gaussian noise at delta = 0). Raises ``ValueError`` for an invalid delta.
 
     records : records of the mechanisms, in any order. Without records epsilon is 0.
-    delta : in [0, 1).
+    delta : delta of the guarantee, in [0, 1).
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     found = closed(records, delta)
@@ -245,7 +249,7 @@ def _zcdp(records: Sequence[Record], delta: float) -> tuple[float, str]:
 def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate, ...], ...] | None:
     """Return the ways to replace a user in all records together, or None if they are unknown or too many."""
     if len(records) == 1 and isinstance(records[0], MechanismRecord) and records[0].exchanges:
-        return records[0].exchanges  # the same tuple as in calibration, so that its result is cached
+        return records[0].exchanges  # the same tuple as in calibration, so that its cached result is used
     together: Counter[tuple[str, float, float]] = Counter()
     for record in records:
         parts = _pure_parts(record)
@@ -253,7 +257,8 @@ def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate,
             together += _all_ways(record.exchanges)
         elif parts is not None:
             together["pure", 1.0, parts[0]] += parts[1]
-        elif record.noise == "gaussian":  # a shift of a Gaussian vector is like a shift of one coordinate
+        # a shift of a Gaussian vector has the same loss as a shift of one coordinate
+        elif record.noise == "gaussian":
             together["gaussian", 1.0, record.loss] += 1
         else:
             return None
@@ -268,7 +273,7 @@ def _all_ways(
 ) -> Counter[tuple[str, float, float]]:
     """Return, for each kind of coordinate, the largest number of such coordinates in any way.
 
-    All these coordinates together cost at least as much as any single way.
+    All these coordinates together have at least the loss of any single way.
     """
     found: Counter[tuple[str, float, float]] = Counter()
     for way in exchanges:
@@ -293,7 +298,7 @@ def filtered(
     ----------
     reservations : the records of each reservation, in order of time.
     delta : delta of the limit, in [0, 1).
-    numerical : if False, only closed forms are used, for the first reservation too.
+    numerical : if False, only closed forms are used, also for the first reservation.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     records = [record for reservation in reservations for record in reservation]

@@ -17,21 +17,21 @@ __all__ = ["ReportRecord", "composable_from_dict"]
 
 @dataclass(frozen=True)
 class ReportRecord:
-    """Public numbers of the randomized responses that one user sends about their records.
+    """Public numbers of the randomized responses that one user sends about the user's own records.
 
     Parameters
     ----------
     mechanism : str
         Name of the mechanism, as text.
     reports : int
-        Number m of records of one user that are reported. Each is randomized independently.
+        Number m of records that one user reports. Each record is randomized independently.
     alphabets : mapping
         Mapping from the name of an alphabet to (kind, number d of elements, size w, own, other). A response
         of kind ``"subset"`` is a set of w of the d elements. It contains the user's element with probability
         own / 2^53, and the other members are uniformly distributed. A response of kind ``"unary"`` has one
         bit for each element. The bit is 1 with probability own / 2^53 for the user's element, and with
-        probability other / 2^53 for every other element. Each response is about one alphabet, which is drawn
-        at random, independently of the data.
+        probability other / 2^53 for every other element. Each response is about one alphabet. This alphabet
+        is drawn at random, independently of the data.
 
     Raises
     ------
@@ -58,14 +58,14 @@ class ReportRecord:
         object.__setattr__(self, "alphabets", Fixed(self.alphabets))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as values that JSON can store, without loss."""
+        """Return the record as values that JSON stores without loss."""
         table = plain_record(self, "reports")
         table["alphabets"] = {name: list(alphabet) for name, alphabet in self.alphabets.items()}
         return table
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> ReportRecord:
-        """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` for a wrong key or type."""
         given = record_fields(cls, "reports", table)
         alphabets = {}
         for name, alphabet in given["alphabets"].items():
@@ -87,12 +87,12 @@ class ReportRecord:
 
     @property
     def numerical(self) -> bool:
-        """False: epsilon has a closed form."""
+        """False, because epsilon has a closed form."""
         return False
 
     @property
     def levels(self) -> int:
-        """1: a user sends one message."""
+        """Number of messages of a user, which is 1."""
         return 1
 
     def ratio(self, name: str) -> Fraction:
@@ -139,7 +139,7 @@ class ReportRecord:
 
 
 def _log(ratio: Fraction) -> float:
-    """Return the logarithm of a rational number of any size. It is also accurate near 1."""
+    """Return the logarithm of a rational number of any size. The result is also accurate near 1."""
     if ratio < 2:
         return math.log1p(float(ratio - 1))
     return math.log(ratio.numerator) - math.log(ratio.denominator)
@@ -150,7 +150,7 @@ def composable_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[MechanismR
 
     Stored releases and their ledger use this function. In addition to the errors of
     :func:`records_from_dict`, it raises ``ValueError`` for records of shuffled batches. Such a record
-    describes only the users of its batch, and the ledger does not compute the total cost of several batches.
+    describes only the users of its batch, and the ledger does not compute the total loss of several batches.
     """
     found = []
     for record in records_from_dict(plain):

@@ -45,7 +45,8 @@ def plain_record(record: Any, kind: str) -> dict[str, Any]:
 def record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the table of a record without its key ``kind``.
 
-    Raises ``ValueError`` unless the table has this kind, and the keys and container types of the class.
+    Raises ``ValueError`` unless the kind, the keys and the container types of the table are those of the
+    class.
     """
     names = {"kind", *(item.name for item in fields(cls))}
     wrong = names.symmetric_difference(table)
@@ -77,7 +78,7 @@ def _coordinate(plain: Any) -> Coordinate:
 def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
     """Return the records from the values that ``to_dict`` returned.
 
-    The records are exactly equal to the original ones. Raises ``ValueError`` for an unknown kind, key or
+    The records are exactly equal to the original records. Raises ``ValueError`` for an unknown kind, key or
     type.
     """
     found = []
@@ -125,7 +126,7 @@ _ADDED = {5: ("exceeds",)}
 
 
 def _keys(version: int) -> tuple[str, ...]:
-    """Return the keys that the table of a guarantee has in this version of the statement."""
+    """Return the keys of a guarantee's table in this version of the statement."""
     later = {name for added, names in _ADDED.items() if added > version for name in names}
     return tuple(name for name in _KEYS if name not in later)
 
@@ -133,8 +134,8 @@ def _keys(version: int) -> tuple[str, ...]:
 def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]:
     """Return the guarantee as a table of plain values: its numbers, the mechanisms, and sentences.
 
-    A value None becomes null in JSON. ``version`` is the version of the statement, which determines the keys
-    and sentences of the table.
+    The value None becomes null in JSON. ``version`` is the version of the statement. The version determines
+    the keys and sentences of the table.
     """
     table: dict[str, Any] = {name: getattr(guarantee, name, None) for name in _keys(version)}
     table["composition"] = list(guarantee.composition)
@@ -195,7 +196,7 @@ _ROUNDING = 1e-9  # relative tolerance, because the last digits of sums differ b
 
 
 def same_up_to_rounding(own: Any, stored: Any) -> bool:
-    """Return whether two plain values are equal. Floats, also inside text, may differ by rounding errors."""
+    """Return True if two plain values are equal. Floats, also inside text, may differ by rounding errors."""
     if isinstance(own, Mapping) and isinstance(stored, Mapping):
         return set(own) == set(stored) and all(same_up_to_rounding(own[name], stored[name]) for name in own)
     if isinstance(own, list | tuple) and isinstance(stored, list | tuple):
@@ -215,9 +216,9 @@ def same_up_to_rounding(own: Any, stored: Any) -> bool:
 
 
 def _same_bound(own: Mapping[str, float] | None, stored: Any) -> bool:
-    """Return whether two values of ``exceeds`` agree.
+    """Return True if two values of ``exceeds`` agree.
 
-    The bound has three digits. Its last digit may differ, because another machine may have rounded it up.
+    The bound has three digits. The last digit may differ, because another machine may have rounded it up.
     """
     if own is None or not isinstance(stored, Mapping):
         return own is stored

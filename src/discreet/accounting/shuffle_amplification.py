@@ -7,17 +7,17 @@ Let E = e^eps0, let a be the density of R(x0), and let b be the density of R(x1)
 ``Q0 = (E a - b) / (E - 1)`` and ``Q1 = (E b - a) / (E - 1)`` are not negative, because a and b differ by at
 most a factor E. Therefore both are densities. R(x0) is a mixture of Q0 and Q1 with odds E : 1, and R(x1) is a
 mixture with odds 1 : E. The density of any other user's response is at least max(a, b) / E >= (a + b) / (2 E)
-= (Q0 + Q1) / (2 E). With probability 1 / E, whatever their input, this user therefore sends a *clone*: a
-sample of Q0 or of Q1, each with probability 1/2. Responses that are not clones are post-processing. Let C ~
-Bin(n - 1, 1 / E) be the number of clones, and A ~ Bin(C, 1/2) the number of samples of Q0 among them. Let D
-be 1 if the replaced user's response is a sample of Q0, and 0 otherwise. The shuffled responses are dominated
-by the pair ``(A + D, C - A + 1 - D)``, where D is 1 with odds E : 1 for x0 and 1 : E for x1. The divergence
-between the two distributions of this pair is summed exactly. This is simple, because their likelihood ratio
-increases with the first number of the pair.
+= (Q0 + Q1) / (2 E). Therefore, with probability 1 / E, this user sends a *clone*, whatever the user's input
+is. A clone is a sample of Q0 or of Q1, each with probability 1/2. Responses that are not clones are
+post-processing. Let C ~ Bin(n - 1, 1 / E) be the number of clones, and A ~ Bin(C, 1/2) the number of samples
+of Q0 among them. Let D be 1 if the replaced user's response is a sample of Q0, and 0 otherwise. The shuffled
+responses are dominated by the pair ``(A + D, C - A + 1 - D)``, where D is 1 with odds E : 1 for x0 and 1 : E
+for x1. The divergence between the two distributions of this pair is summed exactly. The sum is simple,
+because the likelihood ratio increases with the first number of the pair.
 
 Source: Feldman, McMillan and Talwar 2021 (theorem 3.1, with the argument above). In their stronger theorem of
-2022, a response is a clone with probability 2 / (E + 1). ``stronger`` selects that theorem. It is not proved
-here, and no guarantee depends on it.
+2022, a response is a clone with probability 2 / (E + 1). ``stronger`` selects that theorem. The theorem of
+2022 is not proved here, and no guarantee depends on it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["amplified_delta", "amplified_epsilon", "clones_of", "local_epsilon"]
 def clones_of(epsilon0: float, stronger: bool = False) -> float:
     """Return the probability that another user's response is a clone.
 
-    It is that of the theorem of 2021, or of the theorem of 2022 if ``stronger`` is True.
+    The probability is that of the theorem of 2021, or of the theorem of 2022 if ``stronger`` is True.
     """
     return 2.0 / (math.exp(epsilon0) + 1.0) if stronger else math.exp(-epsilon0)
 
@@ -49,7 +49,7 @@ def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool 
     ----------
     epsilon0 : local epsilon of each response, above 0.
     users : number n >= 1 of users who follow the protocol.
-    epsilon : at least 0.
+    epsilon : epsilon at which delta is computed, at least 0.
     stronger : if True, use the probability of clones in the theorem of 2022.
     """
     from scipy import stats
@@ -94,9 +94,9 @@ def amplified_epsilon(epsilon0: float, users: int, delta: float, stronger: bool 
 def local_epsilon(epsilon: float, delta: float, users: int, stronger: bool = False) -> float:
     """Return the largest local epsilon0 such that n shuffled responses meet (epsilon, delta).
 
-    The result is accurate to 1e-5 and never too large. It is at least epsilon, because epsilon0 = epsilon
-    meets the budget without shuffling. For the result, :func:`amplified_epsilon`, which rounds up, is at most
-    epsilon.
+    The result is accurate to 1e-5 and never too large. The result is at least epsilon, because epsilon0 =
+    epsilon meets the budget without shuffling. At the result, :func:`amplified_epsilon` (which rounds up) is
+    at most epsilon.
     """
     low = checks.positive("epsilon", epsilon)
     high = low + math.log(users + 1.0) + 3.0

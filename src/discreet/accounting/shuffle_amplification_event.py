@@ -1,8 +1,8 @@
 """Privacy record of the shuffled responses of a local randomizer. All values in the record are public.
 
-The bound on epsilon is theorem 3.1 of Feldman, McMillan and Talwar 2021, which is proved in
+The bound on epsilon is theorem 3.1 of Feldman, McMillan and Talwar 2021. The theorem is proved in
 :mod:`discreet.accounting.shuffle_amplification`. The bound depends on the number of users in a batch who
-follow the protocol. It requires that all of them use the same randomizer, whatever plan they follow.
+follow the protocol. All of these users must use the same randomizer, whatever plan they follow.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ class AmplifiedRecord(BatchRecord):
     def local(self) -> float:
         """Largest local epsilon0 of any batch.
 
-        It holds against the shuffler itself, and even if all other users are dishonest.
+        This epsilon0 holds against the shuffler itself, even if all other users are dishonest.
         """
         return max(own for _, own in self.batches)
 
     def epsilon(self, delta: float) -> float:
         """Return the epsilon of the worst batch at this delta in (0, 1).
 
-        It is never above the local epsilon0 of that batch.
+        The result is at most the local epsilon0 of that batch.
         """
         return max(amplification.amplified_epsilon(own, users, delta) for users, own in self.batches)
 
     def worst(self, delta: float) -> tuple[int, float]:
-        """Return the batch with the largest epsilon at this delta: (honest users, local epsilon0)."""
+        """Return the batch with the largest epsilon at this delta, as (honest users, local epsilon0)."""
         return max(self.batches, key=lambda one: amplification.amplified_epsilon(one[1], one[0], delta))
 
     def line(self, delta: float) -> str:
@@ -97,12 +97,12 @@ class AmplifiedRecord(BatchRecord):
         return _recomputed(self, delta)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as values that JSON can store, without loss."""
+        """Return the record as values that JSON stores without loss."""
         return {**plain_record(self, "amplified"), "batches": [list(batch) for batch in self.batches]}
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> AmplifiedRecord:
-        """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        """Return the record that :meth:`to_dict` wrote. Raises ``ValueError`` for a wrong key or type."""
         given = record_fields(cls, "amplified", table)
         batches = tuple(
             (users, own) for users, own in (typed(x, (int, float)) for x in listed(given["batches"]))

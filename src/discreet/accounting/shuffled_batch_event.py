@@ -15,7 +15,7 @@ __all__ = ["BatchRecord", "listed", "typed"]
 
 
 class BatchRecord(ABC):
-    """Record whose epsilon is that of the worst batch, computed from privacy-loss distributions."""
+    """Privacy record with the epsilon of the worst batch, computed from privacy-loss distributions."""
 
     __repr__ = brief
 
@@ -31,16 +31,16 @@ class BatchRecord(ABC):
 
     @property
     def levels(self) -> int:
-        """1, because a user's records are in one batch."""
+        """Number of batches that contain one user, which is 1."""
         return 1
 
     @abstractmethod
     def recomputed(self, delta: float) -> float:
-        """Return the epsilon that dp-accounting computes. The attribute ``epsilon`` does not use its code."""
+        """Return the epsilon computed by dp-accounting, which shares no code with :meth:`epsilon`."""
 
 
 def listed(values: Any) -> list[Any]:
-    """Return ``values``, which were read from a file. Raise ``ValueError`` unless they are a list."""
+    """Return ``values`` that were read from a file. Raises ``ValueError`` unless they are a list."""
     if not isinstance(values, list):
         raise ValueError(f"record: {checks.said(values)}: must be a list")
     return values

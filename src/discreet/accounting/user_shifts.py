@@ -21,9 +21,9 @@ Shift = tuple[str, float, int]
 def shifts(query: SumQuery) -> tuple[tuple[Shift, ...], ...] | None:
     """Return the ways to replace a user that can have the largest loss.
 
-    A way lists the cells that change. Ways with fewer steps in OTHER come first. The result is None if
-    the worst way is not known. This is the case if several records of a user can be in one cell, if users
-    can have several episodes, or if a family has its own bound.
+    A way lists the cells that change. Ways with fewer steps in OTHER come first. The result is None if the
+    worst way is not known. In these cases it is not known: several records of a user can be in one cell,
+    users can have several episodes, or a family has its own bound.
     """
     records = [family for family in query.listed if isinstance(family, RecordFamily)]
     steps = {family.over.steps(query.layout.horizon) for family in records}
@@ -36,9 +36,9 @@ def shifts(query: SumQuery) -> tuple[tuple[Shift, ...], ...] | None:
 def shifts_of(families: Sequence[RecordFamily], steps: int) -> tuple[tuple[Shift, ...], ...]:
     """Return the ways to replace a user that can have the largest loss, for families of counts per step.
 
-    steps : number of counted steps. If in every family OTHER changes at least as many cells by at least as
-        much as SUCCESSOR, the only way is OTHER at all steps. Otherwise there is one way for each number of
-        steps in OTHER.
+    steps : number of counted steps. Compare OTHER with SUCCESSOR in every family. If OTHER always changes at
+        least as many cells by at least as much, the only way is OTHER at all steps. Otherwise there is one
+        way for each number of steps in OTHER.
     """
     worst = all(_reaches(family.moves) for family in families)
     found = []

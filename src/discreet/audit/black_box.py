@@ -1,37 +1,38 @@
-r"""Black-box audits, which test a privatizer's guarantee by its outputs only.
+r"""Black-box audits: tests of a privatizer's guarantee that use only its outputs.
 
 An audit is not a certificate. If it passes, no errors were found of the kinds that its tests can detect.
 
-A game has two hypotheses, which are two neighbouring data sets. In code, ``world`` is 0 or 1 for the
-hypothesis that is true.
+An audit is a statistical game with two hypotheses. The hypotheses are two neighbouring data sets. In code,
+``world`` is 0 or 1 for the hypothesis that is true.
 
 **The game** has H = 1 and S = A = 2. At H = 20 the loss of a Laplace release concentrates far below its worst
 case, so that no black-box audit detects an error. The target user has one table of responses for each
 hypothesis, and the two tables differ in every cell that the target visits. All other users respond to actions
 by fixed tables. The transcript contains everything except the target's own actions: releases with their
 public numbers, and every plan. For a local privatizer it also contains the target's message. In this library
-all plans are public, including the target's plan, which is more than joint privacy requires.
+all plans are public, including the target's plan. Joint privacy does not require that the target's plan is
+public.
 
-**The bounds.** An event is chosen for each statistic on a separate quarter of the runs. The other runs give
+**The bounds.** For each statistic, an event is chosen on a separate quarter of the runs. The other runs give
 Clopper-Pearson limits of the event's probabilities p0 and p1 under the two hypotheses. Then the true epsilon
 at the given delta is at least ln((p1_low - delta) / p0_high), and the true mu is at least Phi^-1(p1_low) -
-Phi^-1(p0_high) [#]_. The bounds hold for any statistic. Three statistics are used, which share the
-probability of a false alarm:
+Phi^-1(p0_high) [#]_. The bounds hold for any statistic. Three statistics share the probability of a false
+alarm:
 
 - the exact log-likelihood ratio, if the noise distribution is known;
 - a linear score of the recorded numbers;
-- a score from event counts, which are the frequencies with which each recorded number falls into its
-  intervals.
+- a score from event counts: the frequencies with which each recorded number is in its intervals.
 
-The last two statistics are fitted to the separate quarter of runs. They do not need a noise distribution.
-They also detect effects that no noise model contains, for example policies, release schedules or weights that
-depend on raw data.
+The last two statistics are fitted to the separate quarter of runs. These two statistics do not need a noise
+distribution. Therefore they also detect effects that no noise model contains, for example policies, release
+schedules or weights that depend on raw data.
 
-Linear learners are audited in other games (:mod:`discreet.audit.linear_games`). There the recorded numbers
-are Gram matrices, response sums and, if offline data are queried again, the answers. In the shuffle model,
-the transcript contains the shuffler's release of every batch (:mod:`discreet.audit.shuffle_likelihood`).
+Linear learners are audited in other games (:mod:`discreet.audit.linear_games`). In those games the recorded
+numbers are Gram matrices, response sums and, if offline data are queried again, the answers. In the shuffle
+model, the transcript contains the shuffler's release of every batch
+(:mod:`discreet.audit.shuffle_likelihood`).
 
-The white-box audit at full size is in :mod:`discreet.audit.white_box`.
+:mod:`discreet.audit.white_box` contains the white-box audit at full size.
 
 .. [#] f-DP, Dong, Roth and Su 2022: a mu-GDP test of size a has power at most Phi(Phi^-1(a) + mu).
 """
@@ -108,7 +109,9 @@ def rate_limits(hits: int, runs: int, alarm: float) -> tuple[float, float]:
 
 
 def epsilon_bound(low: float, high: float, delta: float = 0.0) -> float:
-    """Return ln((low - delta) / high), a lower bound on epsilon; -inf if the event gives no bound."""
+    """Return ln((low - delta) / high), a lower bound on epsilon. The result is -inf if the event gives no
+    bound.
+    """
     return math.log((low - delta) / high) if low > delta and high > 0 else -math.inf
 
 
@@ -119,14 +122,15 @@ def mu_bound(low: float, high: float) -> float:
 
 @dataclass(frozen=True)
 class Bound:
-    """Lower bounds on epsilon and mu from one statistic, computed from event frequencies under both
-    hypotheses.
+    """Lower bounds on epsilon and mu from one statistic.
+
+    The bounds are computed from the frequencies of an event under both hypotheses.
 
     Parameters
     ----------
     epsilon, mu : lower bounds; -inf if the event gives no bound
     hits : numbers of runs with the event that gave the last bound. The first number is for the hypothesis
-        under which the event is more likely
+        that makes the event more likely
     runs : number of runs per hypothesis in which events are counted
     """
 
@@ -147,8 +151,9 @@ def _bound(kind: str, hits: int, misses: int, ones: int, zeros: int, delta: floa
 
 
 def _best_threshold(one: Floats, zero: Floats, kind: str, delta: float, alarm: float) -> tuple[float, float]:
-    """Return the threshold for which the event {statistic >= threshold} gives the largest bound, and this
-    bound.
+    """Return the threshold with the largest bound, and this bound.
+
+    The bound is computed from the event {statistic >= threshold}.
     """
     candidates = np.unique(np.concatenate([np.quantile(one, np.linspace(0.0, 0.999, 80)), [one.max()]]))
     one, zero = np.sort(one), np.sort(zero)
@@ -183,8 +188,8 @@ def bounds_of(
         for likely in (1, 0):
             sign = 1.0 if likely else -1.0
             one, zero = sign * chosen[likely], sign * chosen[1 - likely]
-            # the event is chosen on fewer runs than it is evaluated on, so strict limits here would favour
-            # common events
+            # the event is chosen on fewer runs than it is evaluated on, so strict limits would favour common
+            # events
             threshold, value = _best_threshold(one, zero, kind, delta, max(each, 0.01))
             if value > best[0]:
                 best = (value, threshold, likely)
@@ -199,8 +204,9 @@ def bounds_of(
 
 # ----------------------------------------------------------------------------- the game, H = 1
 class Game(Protocol):
-    """Game with ``users`` users. The user with number ``target``, counted from 1, differs between the two
-    hypotheses.
+    """Game with ``users`` users. Only the user with number ``target`` differs between the two hypotheses.
+
+    Users are counted from 1.
     """
 
     @property
@@ -218,11 +224,10 @@ class Game(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Users of the game. The target user, with number ``target`` counted from 1, has one table of responses
-    for each hypothesis.
+    """Users of the game. The target user has one table of responses for each hypothesis.
 
-    Tables of responses are fixed, so a plan and the hypothesis determine all trajectories. bits : True if
-    rewards are 0 or 1.
+    ``target`` is the number of the target user, counted from 1. Tables of responses are fixed, so a plan and
+    the hypothesis determine all trajectories. bits : True if rewards are 0 or 1.
     """
 
     users: int = 4
@@ -274,7 +279,7 @@ def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Traj
 
 @dataclass(frozen=True, eq=False)
 class Reactive:
-    """Learner for audits whose policy takes the action with the smallest noisy count in each state.
+    """Learner for audits. In each state, its policy takes the action with the smallest noisy count.
 
     The learner makes a new policy for each user.
 
@@ -282,7 +287,7 @@ class Reactive:
     ----------
     asked : query of the learner; None: transitions and centred rewards.
     reads : kind of released numbers that the learner reads.
-    endless : True if no number of users is stated, so that releases never end.
+    endless : True if the number of users is not stated, so that releases never end.
     """
 
     asked: CountQuery | None = None
@@ -290,8 +295,9 @@ class Reactive:
     endless: bool = False
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query. The default query asks for transitions and centred rewards; visits are derived
-        from transitions.
+        """Return the query. The default query is for transitions and centred rewards.
+
+        Visits are derived from transitions.
         """
         return self.asked or CountQuery(spec.layout, visits=False, center_rewards=True)
 
@@ -304,8 +310,9 @@ class Reactive:
         return spec
 
     def plan(self, state: ProblemSpec, release: Release, ask: Any) -> tuple[Plan, ProblemSpec]:
-        """Return a plan that takes the action with the smallest released count in each state. Values are
-        ignored.
+        """Return a plan that takes the action with the smallest released count in each state.
+
+        Values are ignored.
         """
         shown = release.estimates
         if not shown and release.measurement is not None:
@@ -316,8 +323,9 @@ class Reactive:
 
 
 def reactive(start: Start) -> Reactive:
-    """Return a learner for audits that the privatizer supports. It reads sums if possible, otherwise
-    measurements.
+    """Return a learner for audits that the privatizer supports.
+
+    The learner reads sums if possible, and measurements otherwise.
     """
     spec = ProblemSpec(People.layout, 2)
     learner = Reactive()
@@ -331,7 +339,7 @@ def reactive(start: Start) -> Reactive:
 def endless(start: Start) -> Reactive | str:
     """Return the learner for audits in which the number of users is unknown.
 
-    If the privatizer rejects this learner, the text of its error is returned instead.
+    If the privatizer rejects this learner, the result is the text of its error.
     """
     spec, learner = ProblemSpec(People.layout, 2), Reactive(endless=True)
     try:
@@ -347,9 +355,9 @@ class Transcript:
 
     Parameters
     ----------
-    releases : (T, n) the n noisy numbers of each of T releases
+    releases : (T, n) noisy numbers: n numbers of each of T releases
     public : other public numbers (distributions, weights, numbers of users, plans), in a fixed order
-    before : all numbers until the target's plan was made, which the target's record must not affect
+    before : all numbers until the target's plan was made. The target's record must not affect them
     plans : policy of each user
     contexts, cuts : context and clipping threshold of each user's plan
     message : the target's message under a local privatizer; otherwise empty
@@ -392,7 +400,7 @@ def _numbers(thing: Any) -> Floats:
 def noisy_numbers(release: Release, query: AuditQuery | None = None) -> Floats:
     """Return all numbers of a release that have noise: the sums and the newest measurement.
 
-    If ``query`` is steered, a measurement can omit families. They are filled with 0, so that every release
+    If ``query`` is steered, a measurement can omit families. The missing values are 0, so that every release
     has the same number of values.
     """
     parts = [estimate.value.ravel() for estimate in release.estimates.values()]
@@ -407,9 +415,7 @@ def noisy_numbers(release: Release, query: AuditQuery | None = None) -> Floats:
 
 
 def public_numbers(release: Release) -> Floats:
-    """Return the numbers of a release that have no noise: standard deviations, weights, and numbers of
-    users.
-    """
+    """Return the numbers of a release without noise: standard deviations, weights and numbers of users."""
     parts: list[Any] = [release.users, release.number]
     estimates = list(release.estimates.values())
     if release.measurement is not None:
@@ -426,8 +432,8 @@ def play(
     """Return the transcript of one run of the common loop under one hypothesis.
 
     ``world`` is the hypothesis. ``restart`` is called with the session after the first release that contains
-    the target; it returns a restored session, from which the release is requested again. The random bits that
-    break a learner's ties are public and equal in all runs.
+    the target. The function ``restart`` returns a restored session, and the release is requested from that
+    session again. The random bits that break a learner's ties are public and equal in all runs.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -495,8 +501,9 @@ class _Seen:
         return [_numbers(self.public), _numbers(self.plans), _numbers(self.contexts)]
 
     def transcript(self, message: Floats, before: Floats) -> Transcript:
-        """Return the transcript of the run. before : all numbers that were seen before the target's
-        message.
+        """Return the transcript of the run.
+
+        before : all numbers that were seen before the target's message.
         """
         stds = [one.answer.law.std() for one in self.asked]
         shown = np.concatenate([*self._shown(), _numbers(stds)])
@@ -515,10 +522,10 @@ def _is_new(public: Sequence[Floats], release: Release) -> bool:
 
 # ------------------------------------------------------------------------- likelihoods of the known law
 def claimed_noise(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
-    """Return the noise that a session claims to add to the query's cells, or None.
+    """Return the noise that a session claims to add to the query's cells. None if it is unknown.
 
-    For a local session of counts, this function opens a plan, because the type of the device's encoder shows
-    whether devices add noise to cells. Devices for linear sums always do so.
+    For a local session of counts, this function opens a plan. The type of the device's encoder then shows
+    whether devices add noise to cells. Devices for linear sums always add noise.
     """
     found = noise_of(session, query, times)
     if isinstance(query, LinearQuery):
@@ -548,7 +555,7 @@ def _likelihood(
 ) -> Callable[[Transcript], float] | None:
     """Return a function that computes the exact log-likelihood ratio of a transcript under the claimed noise.
 
-    Returns None if the distribution of the noise is not known.
+    The result is None if the distribution of the noise is not known.
     """
     session: Any = begin()
     times = session_times(session)
@@ -613,8 +620,9 @@ def _answer_ratios(
 
 
 def _flips(session: Any) -> list[BinomialLaw] | None:
-    """Return the distributions of the first batch's counters if the noise is a sum of random flips; otherwise
-    None.
+    """Return the distributions of the first batch's counters if the noise is a sum of random flips.
+
+    Otherwise the result is None.
     """
     if session.guarantee.trust != "shuffle":
         return None
@@ -625,11 +633,10 @@ def _flips(session: Any) -> list[BinomialLaw] | None:
 def _report_laws(
     session: Any, people: Game, learner: Any, reports: StepReports | None = None
 ) -> list[Any] | None:
-    """Return the exact distributions of the target's message under both hypotheses, for the learner's first
-    plan.
+    """Return the exact distributions of the target's message under both hypotheses.
 
-    The result is None if they are not finite. reports : randomizer that the device uses instead of the
-    session's own.
+    The message is for the learner's first plan. The result is None if the distributions are not finite.
+    reports : randomizer that the device uses instead of the session's own randomizer.
     """
     spec = people.spec
     first = session.release()
@@ -646,10 +653,10 @@ def _report_laws(
 def _report_likelihood(session: Any, people: Game, learner: Any) -> Callable[[Transcript], float] | None:
     """Return a function that computes the log-likelihood ratio of a transcript from the target's message.
 
-    The distribution of the message is computed by running the device's code on all random outcomes. Returns
-    None if the privatizer is not local, or the distribution is not finite.
+    The distribution of the message is computed by running the device's code on all random outcomes. The
+    result is None if the privatizer is not local, or the distribution is not finite.
 
-    The bound is valid for every score, even for a score computed from a faulty device.
+    The bound is valid for every score, even for a score that is computed from a faulty device.
     """
     if session.guarantee.trust != "local":
         return None
@@ -700,13 +707,13 @@ def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 
 
 def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
-    """Fit a score that is a sum over recorded numbers. Each term is the log-ratio of frequencies of the
-    number's interval.
+    """Fit a score that is a sum over recorded numbers.
 
-    The ratio is the interval's frequency under hypothesis 1 divided by its frequency under hypothesis 0. If
-    the samples have few different rows, the frequencies of whole rows are used instead; for messages with
-    finitely many values, this estimates the exact likelihood ratio. Integers count as separate events,
-    because an integer, such as a released zero, shows that no noise was drawn.
+    Each term is the log-ratio of two frequencies of the number's interval. The ratio is the interval's
+    frequency under hypothesis 1 divided by its frequency under hypothesis 0. If the samples have few
+    different rows, the frequencies of whole rows are used instead. For messages with finitely many values,
+    this estimates the exact likelihood ratio. Integers count as separate events, because an integer, such as
+    a released zero, shows that no noise was drawn.
     """
     both = np.concatenate([one, zero])
     rows, place = np.unique(both, axis=0, return_inverse=True)
@@ -742,9 +749,7 @@ def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 # ------------------------------------------------------------------------------------ the black box
 @dataclass(frozen=True)
 class BlackBoxEvidence:
-    """Results of a black-box audit: the bounds of each statistic, and the guarantee with which they are
-    compared.
-    """
+    """Results of a black-box audit: the bounds of each statistic, and the guarantee that they test."""
 
     __repr__ = brief
 
@@ -765,7 +770,7 @@ class BlackBoxEvidence:
 
     @property
     def exceeded(self) -> bool:
-        """True if a bound exceeds the guarantee; False if nothing is claimed."""
+        """True if a bound exceeds the guarantee. False if nothing is claimed."""
         claim = self.guarantee
         return (claim.epsilon is not None and self.epsilon > claim.epsilon * (1 + SLACK)) or (
             claim.mu is not None and self.mu > claim.mu * (1 + SLACK)
@@ -778,7 +783,7 @@ def sample(
     """Run the game under both hypotheses.
 
     Returns the guarantee, the transcripts under hypotheses 0 and 1, and a function for the log-likelihood
-    ratio (None if it is unknown).
+    ratio (None if the ratio is unknown).
     """
     spec = people.spec
     query = learner.query(spec)
@@ -840,10 +845,10 @@ def black_box(
     Parameters
     ----------
     start : ``privatizer.start``, or any function that starts sessions
-    learner : any learner; by default :func:`reactive`, which queries counts and reacts to them
-    runs : number of runs per hypothesis, at least 200. The events are chosen on a quarter of them
+    learner : any learner. None: :func:`reactive`, which queries counts and reacts to them
+    runs : number of runs per hypothesis, at least 200. The events are chosen on a quarter of the runs
     seed : seed of all runs
-    alarm : in (0, 0.5), probability that a bound exceeds the true value
+    alarm : probability in (0, 0.5) that a bound exceeds the true value
     people, restart : the game, and a function that restarts sessions; see :func:`play`
 
     Raises
@@ -866,7 +871,7 @@ def black_box(
         scores[name] = [score(part) for part in rows]
     bounds: list[Bound] = []
     for name, (zero, one) in scores.items():
-        # thresholds are chosen on other runs than scores are fitted to
+        # thresholds and scores are fitted to different runs
         seen = 0 if name == "likelihood ratio" else cut // 2
         chosen, judged = [zero[seen:cut], one[seen:cut]], [zero[cut:], one[cut:]]
         bounds.append(bounds_of(name, chosen, judged, delta, alarm / len(scores), kinds))
@@ -889,8 +894,7 @@ def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:
 def half_scale_power(
     start: Start, learner: Any, people: Game, runs: int, alarm: float, trials: int = 100, seed: int = 5
 ) -> float | None:
-    """Return the power of the likelihood-ratio test in :func:`black_box` if the noise has half the claimed
-    scale.
+    """Return the power of the likelihood-ratio test in :func:`black_box` for half the claimed noise scale.
 
     The power is the share of ``trials`` in which the bound exceeds the claim. Only whitened noise is
     simulated, for the plan that follows release 0. For randomized response, devices respond with twice their
@@ -920,9 +924,7 @@ _Draw = Callable[[int, int, np.random.Generator], Floats]
 
 
 def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
-    """Return a sampler of the log-likelihood ratio for noise of half the claimed scale, or with half of the
-    flips.
-    """
+    """Return a sampler of the log-likelihood ratio for half the claimed noise scale, or half of the flips."""
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     session: Any = start(query, schedule, Seeded(0))
@@ -977,9 +979,7 @@ def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
 
 
 def _broken_reports(start: Start, learner: Any, people: Game) -> _Draw | None:
-    """Return a sampler of the log-likelihood ratio for devices that respond with twice the claimed
-    epsilon.
-    """
+    """Return a sampler of the log-likelihood ratio for devices with twice the claimed epsilon."""
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     session: Any = start(query, schedule, Seeded(0))

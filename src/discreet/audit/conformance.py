@@ -1,22 +1,23 @@
-"""Conformance checks of all registered components, and of components that you register.
+"""Conformance checks of all registered components, including those of plug-ins.
 
 ``discreet check-plugin`` runs all checks. ``discreet check-plugin my_module`` runs the checks of the names
-that a module registers. Your own test suite can do the same::
+that a module registers. A plug-in's own test suite can run the same checks::
 
     @pytest.mark.parametrize("case", conformance.plugin_cases("my_module"), ids=str)
     def test_conforms(case):
         case.run()
 
 Checks are small (three states, a dozen users), so that they can run for every pair of learner and privatizer.
-They test that a component follows the rules of :mod:`discreet.mechanisms.interfaces`, for example:
+The checks test that a component follows the rules of :mod:`discreet.mechanisms.interfaces`. Examples of these
+rules are:
 
 * a learner works with at least one privatizer, and a privatizer with at least one learner;
 * equal seeds give equal results, and compiled runs give the same results as stepwise runs;
 * a policy depends only on earlier releases, and a learner holds only released data;
 * the noise gives the stated guarantee;
-* invalid input is refused.
+* invalid input is rejected.
 
-A privatizer that you add must also pass the white-box audit (probability of a false alarm 1e-6), because no
+A privatizer of a plug-in must also pass the white-box audit (probability of a false alarm 1e-6), because no
 other check tests the noise of an unknown mechanism. The checks do not replace the proof in a mechanism's
 docstring.
 """
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 _USERS = 11
 _EPSILON = 1.5
 _ALARM = 1e-6  # Probability of a false alarm in one white-box audit.
-_PARTNERS = ("private-ucb-vi", "private-ucb-po")  # Learners with which a privatizer is tested.
+_PARTNERS = ("private-ucb-vi", "private-ucb-po")  # Learners that are used to test a privatizer.
 _HOUSES_OF_DATA = (
     "discreet.core.count_channels",
     "discreet.core.session",
@@ -68,12 +69,12 @@ _HOUSES_OF_DATA = (
 
 
 class NotApplicable(Exception):
-    """Exception: a check does not apply to its subject. The message gives the reason."""
+    """Exception for a check that does not apply to its subject. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of a check; ``message`` is empty if a check of a plug-in passed."""
+    """Result of a check. ``message`` is empty if a check of a plug-in passed."""
 
     subject: str
     check: str
@@ -97,20 +98,20 @@ class Case:
         return f"{self.subject}: {self.check}"
 
     def run(self) -> None:
-        """Run the check. Raises ``AssertionError`` if it fails; returns normally if it does not apply."""
+        """Run the check. Raises ``AssertionError`` if it fails. Returns normally if it does not apply."""
         try:
             self._checked()
         except NotApplicable:
             return
 
     def _checked(self) -> None:
-        """Run the check. It also fails if a floating-point operation is invalid or divides by zero."""
+        """Run the check. The check also fails if a floating-point operation is invalid or divides by zero."""
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
             self.body()
 
     def outcome(self) -> CheckResult:
-        """Run the check and return its result; failures do not raise an error."""
+        """Run the check and return its result. A failure does not raise an error."""
         try:
             self._checked()
         except NotApplicable as reason:
@@ -123,8 +124,8 @@ class Case:
 def _told(error: Exception) -> str:
     """Return a one-line description of an error.
 
-    The line contains the text of the error or, if the text is empty, the place where the error was raised. It
-    also contains the class of the error, unless a check raised the error.
+    The line contains the text of the error. If the text is empty, it contains the place where the error was
+    raised. The line also contains the class of the error, unless a check raised the error.
     """
     text = " ".join(str(error).split())
     if isinstance(error, AssertionError):
@@ -139,9 +140,7 @@ def _place(error: Exception) -> str:
 
 
 def _expect(true: Any, otherwise: str) -> None:
-    """Raise ``AssertionError`` if a condition is false. Unlike ``assert``, this call also works under
-    ``python -O``.
-    """
+    """Raise ``AssertionError`` if a condition is false. This call also works under ``python -O``."""
     if not true:
         raise AssertionError(otherwise)
 
@@ -191,7 +190,7 @@ _RELEASES: dict[str, dict[str, Any]] = {  # variants of privatizers that have th
 }
 # mechanisms that are not the default
 _MECHANISMS = {"local": ("laplace", "oue", "krr"), "shuffle": ("amplified",)}
-# A learner is tested with each of these sets of options that it supports.
+# A learner is tested with each set of options that it supports.
 _QUERIES: tuple[dict[str, Any], ...] = (
     {},
     {"derive_visits": False, "center_rewards": False},
@@ -214,9 +213,7 @@ def _variants(entry: RegistryEntry) -> Iterator[str]:
 
 
 def _privatizer(name: str) -> Any:
-    """Build a privatizer or one of its variants. If it has a budget, epsilon is the same for all
-    privatizers.
-    """
+    """Return a new privatizer or one of its variants. All privatizers with a budget have the same epsilon."""
     mechanisms = {f" {one}": {"randomizer": one} for several in _MECHANISMS.values() for one in several}
     variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_RELEASES, **mechanisms}
     variant = next((v for v in variants if name.endswith(v)), "")
@@ -272,7 +269,7 @@ def _queries(learner: str) -> Iterator[dict[str, Any]]:
         if set(options) <= set(takes):
             try:
                 registry.build("learner", learner, None, options)
-            except ValueError:  # the learner has the option, but not with this value
+            except ValueError:  # the learner has the option, but does not accept this value
                 continue
             yield options
 
@@ -290,8 +287,9 @@ class _Transcript:
 
 
 def _interact(setup: Setup, replaced: int | None = None) -> _Transcript:
-    """Run a learner and a privatizer step by step. User ``replaced`` has another trajectory; the noise is the
-    same.
+    """Run a learner and a privatizer step by step.
+
+    The user ``replaced`` has another trajectory. The noise is the same.
     """
     from discreet.core.rng import Seeded
     from discreet.envs.rollouts.rollout import rollout
@@ -355,8 +353,9 @@ def _same_bits(left: Any, right: Any) -> bool:
 
 # ------------------------------------------------------------------- checks of learner x privatizer
 def _deterministic(learner: str, privatizer: str) -> None:
-    """Check that equal seeds give identical results in any order, and that other repetitions give other
-    results.
+    """Check that equal seeds give identical results in any order.
+
+    Other repetitions must give other results.
     """
     setup = _setup(learner, privatizer)
     later, first = setup.run(5, 1), setup.run(5, 0)
@@ -367,8 +366,9 @@ def _deterministic(learner: str, privatizer: str) -> None:
 
 
 def _curves(learner: str, privatizer: str) -> None:
-    """Check the regret curves: finite, nondecreasing, at most H per user, and recorded up to the last
-    user.
+    """Check the regret curves: finite, nondecreasing, at most H per user, and complete.
+
+    A curve is complete if it is recorded up to the last user.
     """
     for by in ("episode", "batch"):
         setup = _setup(learner, privatizer, by)
@@ -401,8 +401,9 @@ def _stepwise_is_fused(learner: str, privatizer: str) -> None:
 
 
 def _plans(learner: str, privatizer: str) -> None:
-    """Check that plans have the declared shapes and admissible actions, and depend only on their
-    arguments.
+    """Check that plans have the declared shapes and admissible actions.
+
+    Plans must depend only on their arguments.
     """
     setup = _setup(learner, privatizer)
     layout = setup.mdp.layout
@@ -455,9 +456,7 @@ def _isolated(learner: str, privatizer: str) -> None:
 
 
 def _no_foresight(learner: str, privatizer: str) -> None:
-    """Check that the trajectory of user k does not affect the policies of users 1 to k, if the noise is
-    equal.
-    """
+    """Check that the trajectory of user k does not affect the policies of users 1 to k for equal noise."""
     setup = _setup(learner, privatizer)
     ours = _interact(setup)
     for user in (0, setup.episodes // 2):
@@ -492,7 +491,7 @@ def _guaranteed(learner: str, privatizer: str) -> None:
 def _recomputed(learner: str, privatizer: str) -> None:
     """Check that the noise gives the stated guarantee.
 
-    The privacy loss is recomputed by :func:`worst_loss`, and compared with the stated epsilon or mu.
+    :func:`worst_loss` recomputes the privacy loss. The result is compared with the stated epsilon or mu.
     """
     for options in _queries(learner):
         setup = _setup(learner, privatizer, options=options)
@@ -522,8 +521,9 @@ def _costs_what_it_states(setup: Setup, where: str) -> None:
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """Privacy loss of an exchange of two given trajectories: epsilon if ``norm`` is "l1", mu if ``norm`` is
-    "l2".
+    """Privacy loss of an exchange of two given trajectories.
+
+    The loss is epsilon if ``norm`` is "l1", and mu if ``norm`` is "l2".
     """
 
     norm: Literal["l1", "l2"]
@@ -531,15 +531,15 @@ class PrivacyLoss:
 
 
 def worst_loss(setup: Setup) -> PrivacyLoss:
-    """Recompute the privacy loss of a session of counts, for an exchange of two trajectories without common
-    states.
+    """Recompute the privacy loss of a session of counts.
 
-    The scale of one draw is computed from the noise distribution of the first release with users. The cost of
-    one user's unit shift is computed only from the noise matrix B. For Laplace noise, this cost is the least
-    l1 norm of draws that produce the user's shift of all prefixes. For Gaussian noise, it is the norm of this
-    shift with respect to the covariance B B^T. Under local privacy each user affects one message. For
-    randomized reports, the loss of each reported step is the largest log-ratio of the randomizer's
-    probabilities. Raises :class:`NotApplicable` for other mechanisms; their tests must recompute the loss.
+    The exchanged trajectories have no common states. The scale of one draw is computed from the noise
+    distribution of the first release with users. The cost of one user's unit shift is computed only from the
+    noise matrix B. For Laplace noise, this cost is the least l1 norm of draws that produce the user's shift
+    of all prefixes. For Gaussian noise, it is the norm of this shift with respect to the covariance B B^T.
+    Under local privacy each user affects one message. For randomized reports, the loss of each reported step
+    is the largest log-ratio of the randomizer's probabilities. Raises :class:`NotApplicable` for other
+    mechanisms. The tests of those mechanisms must recompute the loss.
     """
     from discreet.audit.noise_matrix import noise_matrix
     from discreet.core.count_channels import is_of_counts
@@ -623,9 +623,7 @@ def _gaussian_delta(mu: float, epsilon: float) -> float:
 
 # --------------------------------------------------------------------------- checks of a learner
 def _learner_specification(learner: str) -> None:
-    """Check that a learner is immutable, is compared by value, can be pickled, and rejects unknown options by
-    name.
-    """
+    """Check that a learner is immutable, is compared by value, can be pickled, and names unknown options."""
     built = registry.build("learner", learner)
     _expect(dataclasses.is_dataclass(built), "a learner is a frozen dataclass")
     _expect(pickle.loads(pickle.dumps(built)) == built, "does not survive pickling")
@@ -635,8 +633,9 @@ def _learner_specification(learner: str) -> None:
 
 
 def _learner_runs(learner: str) -> None:
-    """Check that a learner runs with at least one privatizer. Without this check, all others could be
-    skipped.
+    """Check that a learner runs with at least one privatizer.
+
+    Without this check, all other checks could be skipped.
     """
     names = [name for entry in registry.entries("privatizer") for name in _variants(entry)]
     built = registry.build("learner", learner)
@@ -660,7 +659,7 @@ def _first_fitting(partners: Iterable[str], setup_of: Callable[[str], Setup]) ->
 
 
 def _noise_off(learner: str) -> None:
-    """Check that a private learner without noise gives the same results as its baseline."""
+    """Check that a private learner without noise gives the same results as its baseline without privacy."""
     baseline = registry.entry("learner", learner).baseline
     if baseline is None:
         raise NotApplicable("names no baseline")
@@ -812,7 +811,7 @@ def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str, call
 
 
 def _support_is_public(privatizer: str) -> None:
-    """Check that the set of cells of a release that are 0 does not depend on the data."""
+    """Check that the set of zero cells in a release does not depend on the data."""
     from discreet.core.rng import Seeded
 
     for setup in _with_partners(privatizer):
@@ -881,8 +880,9 @@ def _world_is_sound(name: str) -> None:
 
 
 def _people_are_sound(name: str) -> None:
-    """Check that simulated trajectories are admissible and repeat under a seed, and check the occupancy
-    measure.
+    """Check that simulated trajectories are admissible and repeat under a seed.
+
+    The occupancy measure is checked too.
     """
     from discreet.core.trajectories import checked
     from discreet.envs.mdp import planning
@@ -944,8 +944,9 @@ ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
 
 # -------------------------------------------------------------------------- offline learners
 def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path, Any]:
-    """Run all steps from stored rows of a dozen synthetic users to a folder with a policy; return folder and
-    learner.
+    """Run all steps from stored rows of a dozen synthetic users to a folder with a policy.
+
+    Return the folder and the learner.
     """
     from discreet.core.rng import Secure, Seeded
     from discreet.data.row_batches import open_source
@@ -977,7 +978,7 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
 
 
 def _offline_learns(name: str) -> None:
-    """Check an offline learner in all steps from a data file to a folder with a policy and a statement.
+    """Check all steps of an offline learner from a data file to a folder with a policy and a statement.
 
     The statement must verify, actions must be admissible, and equal noise must give an equal policy.
     """
@@ -1024,12 +1025,13 @@ def check_plugin(module: str | None = None) -> list[CheckResult]:
     Parameters
     ----------
     module : str, optional
-        A module that registers names (default: all registered components are checked).
+        Module that registers names. None: all registered components are checked.
 
     Returns
     -------
     list of CheckResult
-        ``status`` is "passed", "skipped" (the check does not apply) or "failed", with a message.
+        ``status`` is "passed", "skipped" (the check does not apply) or "failed". ``message`` gives the
+        details.
 
     Raises
     ------
@@ -1064,8 +1066,9 @@ def _pairs_of(mine: tuple[RegistryEntry, ...]) -> Iterator[tuple[str, str]]:
 
 
 def run_every_combination() -> int:
-    """Run every learner with every privatizer once on a tiny problem, stepwise and compiled, to compile all
-    kernels.
+    """Run every learner with every privatizer once on a tiny problem, stepwise and compiled.
+
+    This compiles all kernels.
 
     Returns the number of combinations that ran.
     """
@@ -1104,7 +1107,10 @@ def _by_the_way() -> None:
 
 
 def _secure_release() -> None:
-    """Make releases with secure noise, Laplace and Gaussian; submit users one by one and in one call."""
+    """Make releases with secure Laplace and Gaussian noise.
+
+    Users are submitted one by one and in one call.
+    """
     from discreet.core.rng import Secure, SecureRng
     from discreet.envs.rollouts.rollout import rollout_batch
     from discreet.mechanisms.interfaces import Plan

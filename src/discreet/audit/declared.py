@@ -1,14 +1,14 @@
 """Checks of declared noises and declared vectors.
 
-This library has not derived the cost of a declared noise, and cannot see what a declared function remembers.
-:func:`check_noise` compares the cost with the probabilities that the noise states, and draws with the same
-probabilities. :func:`check_vector` calls the function of a vector on random records. Both search for errors.
-They cannot prove that a declaration is true.
+This library has not derived the cost of a declared noise, and cannot see the data that a declared function
+stores. :func:`check_noise` compares the cost with the stated probabilities of the noise, and compares draws
+with the same probabilities. :func:`check_vector` calls the function of a vector on random records. Both
+functions search for errors. No check can prove that a declaration is true.
 
-The probability of a false alarm is at most 1e-9 for each check of draws. Single values have exact binomial
-tails. Each of the other checks compares a statistic with the quantile of its limit distribution at 1e-12. The
-factor 1000 allows for the error of the limit. A cell of a chi-square statistic has at least 1000 expected
-draws.
+The probability of a false alarm is at most 1e-9 for each check of draws. The check of single values uses
+exact binomial tails. Each of the other checks compares a statistic with the quantile of its limit
+distribution at 1e-12. The factor 1000 between 1e-12 and 1e-9 allows for the error of the limit. A cell of a
+chi-square statistic has at least 1000 expected draws.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ __all__ = ["DeclaredChecks", "check_noise", "check_vector"]
 
 _NOMINAL = 1e-12  # Probability of a false alarm under a limit distribution.
 _ALARM = 1e-9  # Probability of a false alarm of exact tests.
-_EXPECTED = 1000.0  # Expected draws of a cell in a chi-square statistic, at least.
-_MASS = 1e-9  # Difference of a sum of probabilities from 1.
-_NEAR = 1e-9  # Relative difference of two computations of one cost.
-_WIDEST = 2**22  # Largest multiple of 1 / grid of which a probability is used.
+_EXPECTED = 1000.0  # Least number of expected draws in a cell of a chi-square statistic.
+_MASS = 1e-9  # Allowed difference between a sum of probabilities and 1.
+_NEAR = 1e-9  # Allowed relative difference between two computations of one cost.
+_WIDEST = 2**22  # Largest multiple of 1 / grid with a probability that is used.
 _MOST_SHIFTS = 2**16
-_REPLAYED = 1000  # Draws that are repeated with the same random bits.
+_REPLAYED = 1000  # Number of draws that are repeated with the same random bits.
 _ORDERS = (1.1, 2.0, 4.0, 8.0, 16.0)  # Orders of Renyi divergences.
-_IN_PROCESS = 20  # Records that a new process evaluates.
-_ENTRIES = 2 * 10**7  # Entries of vectors that memory holds at a time.
+_IN_PROCESS = 20  # Number of records that a new process evaluates.
+_ENTRIES = 2 * 10**7  # Largest number of vector entries in memory at a time.
 _GRID = 1024
 _CHILD = """
 import pickle, sys
@@ -65,8 +65,8 @@ pickle.dump([vector.of(record, context, None) for record in records], out)
 class DeclaredChecks:
     """Results of all checks of one declaration.
 
-    subject : the noise or the vector, by name. results : one for each check. The message of a check that
-        passed states what was found.
+    subject : name of the noise or the vector. results : result of each check. The message of a passed check
+        states its findings.
     """
 
     subject: str
@@ -87,7 +87,7 @@ class DeclaredChecks:
 
 
 def _results(subject: str, bodies: Mapping[str, Callable[[], str]]) -> DeclaredChecks:
-    """Run checks. Each returns a sentence, or raises ``AssertionError`` or ``NotApplicable``."""
+    """Run checks. Each check returns a sentence, or raises ``AssertionError`` or ``NotApplicable``."""
 
     def one(check: str, body: Callable[[], str]) -> CheckResult:
         try:
@@ -110,17 +110,18 @@ def check_noise(
     Parameters
     ----------
     noise : AdditiveNoise
-        Checks that need probabilities are skipped if its class does not define ``log_mass``. Logarithms must
-        be accurate far in the tails, where probabilities are 0 in floating point.
+        Noise to check. Checks that need probabilities are skipped if its class does not define ``log_mass``.
+        Logarithms must be accurate far in the tails, where probabilities are 0 in floating point.
     scale : float
         Scale of the noise.
     grid : int
-        A power of two up to 2^20; draws are multiples of 1 / grid.
+        A power of two up to 2^20. Draws are multiples of 1 / grid.
     draws : int
         Number of draws, at least 10 000. The probability of a false alarm is at most 1e-9 for each check of
         draws.
     largest : float
-        Largest shift of a coordinate, at most 65 536 multiples of 1 / grid. All shifts up to it are checked.
+        Largest shift of a coordinate, at most 65 536 multiples of 1 / grid. All shifts up to this value are
+        checked.
 
     Returns
     -------
@@ -130,7 +131,7 @@ def check_noise(
     Raises
     ------
     ValueError
-        If ``noise`` is no ``AdditiveNoise``, or a number is out of range.
+        If ``noise`` is not an ``AdditiveNoise``, or a number is out of range.
     """
     if not isinstance(noise, AdditiveNoise):
         raise ValueError(f"noise = {noise!r}: must be an instance of a subclass of AdditiveNoise")
@@ -163,9 +164,9 @@ def check_noise(
 
 @dataclass(frozen=True)
 class _NoiseSubject:
-    """A noise, and what its checks share.
+    """Noise under test, and values that its checks share.
 
-    steps : largest shift in units. half : draws of each of two calls.
+    steps : largest shift in units of 1 / grid. half : number of draws in each of two calls.
     """
 
     noise: AdditiveNoise
@@ -194,7 +195,7 @@ class _NoiseSubject:
 
     @cached_property
     def reach(self) -> int:
-        """Integer k so that probabilities beyond -k and k are negligible."""
+        """Integer k such that the probabilities of integers outside [-k, k] are negligible."""
         reach, before = 64, -1.0
         while True:
             total = math.fsum(np.exp(self.log_mass(reach)))
@@ -209,7 +210,7 @@ class _NoiseSubject:
 
     @cached_property
     def masses(self) -> Floats:
-        """Probabilities of -reach, ..., reach."""
+        """Probabilities of the integers -reach, ..., reach."""
         return np.exp(self.log_mass(self.reach))
 
     @cached_property
@@ -245,9 +246,9 @@ class _NoiseSubject:
         return f"the difference is {abs(total - 1.0):.1e}"
 
     def cost_is_enough(self) -> str:
-        """Compare costs with largest log-likelihood ratios (l1) or with Renyi divergences (l2).
+        """Compare costs with the largest log-likelihood ratios (l1) or with Renyi divergences (l2).
 
-        Truncated sums make a divergence smaller, so this check has no false alarms.
+        Truncated sums reduce a divergence, so this check has no false alarms.
         """
         squares = self.noise.norm == "l2"
         beyond = self.steps * (math.ceil(max(_ORDERS)) if squares else 1)
@@ -301,7 +302,7 @@ class _NoiseSubject:
         return self._chi_square(self.counted, self.masses)
 
     def residues_fit(self) -> str:
-        """Compare residues modulo a power of two, so that neighbouring cells are not pooled."""
+        """Compare residues of draws modulo a power of two. Neighbouring cells are then not pooled."""
         modulus = 2 ** min(6, int(math.log2(2 * self.half / _EXPECTED)))
         residue = np.arange(-self.reach, self.masses.size - self.reach) % modulus
         counted, masses = np.zeros(modulus), np.zeros(modulus)
@@ -328,7 +329,7 @@ class _NoiseSubject:
 
     @cached_property
     def counted(self) -> Floats:
-        """Number of draws by integer; draws beyond the reach are counted at its ends."""
+        """Number of draws by integer. Draws outside the reach are counted at its ends."""
         drawn = np.concatenate(self.pair)
         at = np.clip(drawn, -self.reach, self.reach) + self.reach
         impossible = int((self.masses[at] == 0.0).sum())
@@ -350,7 +351,7 @@ class _NoiseSubject:
 
     @cached_property
     def ranks(self) -> tuple[Floats, Floats]:
-        """Ranks of the draws of both calls, from -1/2 to 1/2; ties are broken at random."""
+        """Ranks of the draws of both calls, from -1/2 to 1/2. Ties are broken at random."""
         drawn = np.concatenate(self.pair)
         order = np.lexsort((np.random.default_rng(0).random(drawn.size), drawn))
         ranks = np.empty(drawn.size)
@@ -365,7 +366,11 @@ class _NoiseSubject:
         return _correlated(*self.ranks)
 
     def depends_on_coins(self) -> str:
-        """Repeat draws of a copy with the same random bits; compare the draws of copies with other bits."""
+        """Check that draws depend only on the random bits.
+
+        Draws of a copy are repeated with the same random bits, and draws of copies with other bits are
+        compared.
+        """
         first = _Recorded()
         twin = copy.copy(self.noise)
         drawn = self.noise.draw(first, self.scale, _REPLAYED, self.grid)
@@ -380,7 +385,7 @@ class _NoiseSubject:
 
 
 def _ratio(above: Floats, below: Floats) -> float:
-    """Return the largest ln p / q of logarithms of p and q, over cells in which p is not 0."""
+    """Return the largest ln(p / q) over cells in which p is not 0, from logarithms of p and q."""
     possible = above > -math.inf
     return float((above[possible] - below[possible]).max(initial=-math.inf))
 
@@ -408,7 +413,7 @@ def _pooled(counted: Floats, expected: Floats) -> tuple[Floats, Floats]:
         if running >= _EXPECTED:
             ends.append(i + 1)
             running = 0.0
-    starts = np.array([0, *ends[:-1]], np.int64)  # what is left belongs to the last cell
+    starts = np.array([0, *ends[:-1]], np.int64)  # remaining draws belong to the last cell
     return np.add.reduceat(counted, starts), np.add.reduceat(expected, starts)
 
 
@@ -423,7 +428,7 @@ def _correlated(one: Floats, other: Floats) -> str:
 
 
 class _Recorded(SecureRng):
-    """Secure random generator that records its calls. calls : (method, arguments, result) of each call."""
+    """Secure random generator that records its calls as (method, arguments, result) in ``calls``."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any, Any]] = []
@@ -447,7 +452,7 @@ _METHODS = ("laplace", "normal", "rounded", "below", "flip", "words")
 class _Replayed:
     """Random generator that repeats recorded results.
 
-    Its methods raise ``AssertionError`` if a call differs from the record.
+    The methods raise ``AssertionError`` if a call differs from the record.
     """
 
     exact = True
@@ -481,16 +486,16 @@ def check_vector(
     Parameters
     ----------
     vector : BoundedVector
-        Its function is called on random records.
+        Vector whose function is called on random records.
     layout : Layout
-        Records are random trajectories of this layout; some have one state, or equal rewards 0 or 1.
+        Layout of the records, which are random trajectories. Some have one state, or equal rewards 0 or 1.
     context : mapping of arrays, optional
-        Public arrays that the function receives (default: none).
+        Public arrays that the function receives. None: no arrays.
     records : int
         Number of records, at least 10.
     fresh_process : bool
-        Evaluate the last records in a new process too. This check is skipped if the vector or its function
-        cannot be pickled.
+        If True, the last records are also evaluated in a new process. This check is skipped if the vector or
+        its function cannot be pickled.
 
     Returns
     -------
@@ -500,7 +505,7 @@ def check_vector(
     Raises
     ------
     ValueError
-        If ``vector`` is no ``BoundedVector``, or ``records`` is below 10.
+        If ``vector`` is not a ``BoundedVector``, or ``records`` is below 10.
     """
     if not isinstance(vector, BoundedVector):
         raise ValueError(f"vector = {vector!r}: must be a BoundedVector")
@@ -524,7 +529,10 @@ def check_vector(
 
 
 def _records(layout: Layout, records: int) -> Iterator[Trajectory]:
-    """Yield random trajectories: every fourth stays in one state, every third has equal rewards 0 or 1."""
+    """Yield random trajectories.
+
+    Every fourth stays in one state, and every third has equal rewards 0 or 1.
+    """
     rng = np.random.default_rng(records)
     for i in range(records):
         states = rng.integers(layout.states, size=layout.horizon + 1)
@@ -537,7 +545,7 @@ def _records(layout: Layout, records: int) -> Iterator[Trajectory]:
 
 
 def _actions(layout: Layout, states: Ints, rng: np.random.Generator) -> Ints:
-    """Return random admissible actions in all states but the last."""
+    """Return random admissible actions in all states except the last."""
     rows = layout.state_ptr[states[:-1]] + np.floor(
         rng.random(states.size - 1) * np.diff(layout.state_ptr)[states[:-1]]
     ).astype(np.int64)
@@ -550,9 +558,9 @@ def _digest(values: Floats) -> bytes:
 
 @dataclass(frozen=True)
 class _VectorSubject:
-    """A vector, and what its checks share.
+    """Vector under test, and values that its checks share.
 
-    pristine : a deep copy from before the first call, or None if it cannot be copied.
+    pristine : a deep copy that was made before the first call, or None if the vector cannot be copied.
     """
 
     vector: BoundedVector
@@ -566,7 +574,7 @@ class _VectorSubject:
 
     @cached_property
     def first(self) -> tuple[list[bytes], Counter[str], Floats, float]:
-        """Digests of all vectors, failures, the vectors that memory holds, and the largest norm."""
+        """Digests of all vectors, failures, the vectors kept in memory, and the largest norm."""
         failures: Counter[str] = Counter()
         watched = replace(self.vector, function=_Watched(self.vector, failures))
         held = max(2, _ENTRIES // self.vector.size)
@@ -609,7 +617,7 @@ class _VectorSubject:
         return f"{min(_IN_PROCESS, len(self.people))} records, each with a copy of the function"
 
     def new_process(self) -> str:
-        """Evaluate the last records in reverse order in a process that has seen no others."""
+        """Evaluate the last records in reverse order in a process that has seen no other records."""
         digests = self.first[0]
         chosen = list(range(len(self.people)))[: -_IN_PROCESS - 1 : -1]
         records = [self.people[i] for i in chosen]
@@ -639,7 +647,10 @@ class _VectorSubject:
         return f"the largest norm is {longest:.6g}, B = {bound:g}"
 
     def largest_change(self) -> str:
-        """Search for two records whose vectors differ most: the best pair, then random changes of it."""
+        """Search for the two records with the largest difference of vectors.
+
+        The search starts at the best pair and tries random changes of this pair.
+        """
         kept, norm, rng = self.first[2], self.vector.norm, np.random.default_rng(2)
         best, ends = 0.0, (0, 0)
         for i in range(len(kept)):
@@ -672,7 +683,7 @@ def _changed(record: Trajectory, layout: Layout, rng: np.random.Generator) -> Tr
 
 
 class _Watched:
-    """Function of a vector that counts the values for which :class:`BoundedVector` takes zero."""
+    """Wrapper of a vector's function that counts the values that :class:`BoundedVector` replaces by zero."""
 
     def __init__(self, vector: BoundedVector, failures: Counter[str]) -> None:
         self._function, self._size, self._failures = vector.function, vector.size, failures

@@ -1,9 +1,8 @@
-r"""Games for audits of linear sums. In these games, one user can attain the privacy loss that the lemmas
-state.
+r"""Games for audits of linear sums. In these games, one user attains the privacy loss of the lemmas.
 
 Linear learners query sums of features, so a game needs a public feature map. In these games the feature
-vector of a pair ``(s, a)`` depends only on s, and is one of a few vectors u_s of equal length, called
-directions. The inner products t of these directions with the first direction are 1, -1, 0 and 1/4. The
+vector of a pair ``(s, a)`` depends only on s. The feature vector is one of a few vectors u_s of equal length,
+called directions. The inner products t of these directions with the first direction are 1, -1, 0 and 1/4. The
 directions include, exactly or nearly, the maximisers of lemmas 1 to 5 of
 :mod:`discreet.mechanisms.linear.sensitivities` (1/4 is the maximiser of lemma 3 for centred targets at equal
 scales). Each state has a direction and a sign sigma.
@@ -12,18 +11,18 @@ scales). Each state has a direction and a sign sigma.
   smallest elsewhere, x = u_s attains the bound on ||x||, and y is at an end of its range. Raw, centred and
   span targets then attain their declared bounds. If the coordinates of features must not be negative
   (``nonneg``), sigma(s') = -1 is replaced by 0.
-* Linear MDPs: phi = u_s. These are unit vectors on a cone around a fixed axis, so that the constant 1 is in
-  the span of the features, which centred targets and the model form need. The component along the axis has 1
-  % of the squared length. Inner products are as above, except that -1 is replaced by -0.98. If the
-  coordinates must not be negative, the features are one-hot.
+* Linear MDPs: phi = u_s. The vectors u_s are unit vectors on a cone around a fixed axis. The constant 1 is
+  therefore in the span of the features, as centred targets and the model form require. The component along
+  the axis has 1 % of the squared length. Inner products are as above, except that -1 is replaced by -0.98. If
+  the coordinates must not be negative, the features are one-hot.
 
 The canary is a pair of records of the target user, one for each hypothesis. Among all pairs of records in the
-game, it is the pair whose exchange has the largest loss under the noise that the session claims
-(:func:`canary`). :class:`Probe` makes the queries of a learner at the learner's times, but with other
-contexts and values. This is allowed because the claim holds for all contexts and values; those of the probe
-have the largest loss. Therefore the short game uses the probe, and the long game uses the learner itself. If
-a claim is only an upper bound, the canary's loss can be smaller than the claim. This is the case for two
-pairs of a step (UCRL-VTR+), for separate queries and Gram matrices, and for l1 norms.
+game, the exchange of this pair has the largest loss under the noise that the session claims (:func:`canary`).
+:class:`Probe` makes the queries of a learner at the learner's times, but with other contexts and values. The
+probe may use other contexts and values, because the claim holds for all of them. The contexts and values of
+the probe have the largest loss. Therefore the short game uses the probe, and the long game uses the learner
+itself. If a claim is only an upper bound, the canary's loss can be smaller than the claim. Examples are two
+pairs of a step (UCRL-VTR+), separate queries and Gram matrices, and l1 norms.
 """
 
 from __future__ import annotations
@@ -73,15 +72,16 @@ def _directions(kind: Kind, nonneg: bool) -> Floats:
 
 
 def _signs(states: int) -> Floats:
-    """Return the (S,) signs sigma of the states. Each direction belongs to two states, one of each sign."""
+    """Return the (S,) signs sigma of the states. Each direction belongs to two states with opposite signs."""
     return np.resize([1.0, -1.0], states)
 
 
 def spec_of(
     kind: Kind, horizon: int, users: int, budget: Budget | None = None, nonneg: bool = False
 ) -> ProblemSpec:
-    """Return the public facts of a game: features, and known rewards that are 1 where sigma = 1 and 0
-    elsewhere.
+    """Return the public facts of a game: features and known rewards.
+
+    Rewards are 1 where sigma = 1, and 0 elsewhere.
     """
     rows = np.repeat(_directions(kind, nonneg), 2, axis=0)  # (S, d)
     states, actions = len(rows), 2
@@ -101,7 +101,7 @@ def spec_of(
 
 
 def values_of(query: LinearQuery) -> Floats:
-    """Return (H + 1, S) values that are as large as allowed where sigma = 1, and 0 elsewhere."""
+    """Return (H + 1, S) values: the largest allowed value where sigma = 1, and 0 elsewhere."""
     layout = query.layout
     most = np.zeros(layout.horizon + 1)
     if isinstance(query, MixtureQuery):
@@ -113,7 +113,7 @@ def values_of(query: LinearQuery) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class LinearPeople:
-    """Users of the game. Their states and rewards are fixed, and their actions follow the policy.
+    """Users of the game. The states and rewards of the users are fixed, and their actions follow the policy.
 
     Parameters
     ----------
@@ -134,8 +134,9 @@ class LinearPeople:
         return int(self.spec.users or 0)
 
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-        """Return a user's trajectory under a policy and a hypothesis (``world``). Users are counted from
-        1.
+        """Return a user's trajectory under a policy and a hypothesis (``world``).
+
+        Users are counted from 1.
         """
         luck, h = np.random.default_rng([self.seed, user]), self.spec.horizon
         states, rewards = luck.integers(self.spec.states, size=h + 1), luck.random(h)
@@ -154,7 +155,7 @@ def followed(states: NDArray[Any], rewards: Floats, policy: NDArray[Any]) -> Tra
 # ----------------------------------------------------------------------------------- the probe
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Learner that makes the queries of another learner, at its times, but with the values of largest loss.
+    """Learner that makes the queries of another learner at its times, with the values of largest loss.
 
     The probe's policy always takes action 0.
 
@@ -180,8 +181,9 @@ class Probe:
         return self.when
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> tuple[ProblemSpec, int, int]:
-        """Return the initial state: the spec, the number of the last release with queries, and the number of
-        query rounds.
+        """Return the initial state of the probe.
+
+        The state is (spec, number of the last release with queries, number of query rounds).
         """
         return spec, 0, 0
 
@@ -233,12 +235,11 @@ def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
 def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeople, float]:
     """Find the pair of the target's records that has the largest loss.
 
-    Returns the game with these records, and the loss.
-
-    The loss is mu for Gaussian noise, and epsilon for Laplace noise.
+    Returns the game with these records, and the loss. The loss is mu for Gaussian noise, and epsilon for
+    Laplace noise.
 
     Losses are computed for the context of the target's plan, and for the queries that the learner makes in
-    one play of the game with arbitrary records.
+    one run of the game with arbitrary records.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -273,9 +274,7 @@ def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeop
 def game_of(
     learner: Any, users: int, budget: Budget | None = None, *, nonneg: bool = False, horizon: int = 2
 ) -> LinearPeople | None:
-    """Return the game for a learner with linear features, without a canary; return None for any other
-    learner.
-    """
+    """Return the game for a learner with linear features, without a canary. Return None otherwise."""
     users = checks.integer("users", users, 2)
     for kind in ("mixture", "linear"):
         spec = spec_of(kind, horizon, users, budget, nonneg)

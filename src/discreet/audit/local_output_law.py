@@ -32,12 +32,13 @@ Law = Mapping[Message, Fraction]
 
 
 class _NotFinite(Exception):
-    """Exception: the device draws from a continuous distribution."""
+    """Exception for a device that draws from a continuous distribution."""
 
 
 class _Script:
-    """Random source with scripted outcomes. Draws follow ``path``; each later draw has its first possible
-    outcome.
+    """Random source with scripted outcomes.
+
+    Draws follow ``path``. Each later draw has its first possible outcome.
 
     taken : for each draw, (index of the outcome, number of possible outcomes).
     """
@@ -50,8 +51,9 @@ class _Script:
         self.chance = Fraction(1)
 
     def _choose(self, chances: list[Fraction]) -> int:
-        """Return the index of the scripted outcome among ``chances``. A script counts only outcomes of
-        positive probability.
+        """Return the index of the scripted outcome among ``chances``.
+
+        A script counts only outcomes of positive probability.
         """
         possible = [i for i, chance in enumerate(chances) if chance > 0]
         at = self._path[len(self.taken)] if len(self.taken) < len(self._path) else 0
@@ -75,7 +77,7 @@ class _Script:
 def law_of(encoder: Encoder, life: Trajectory, plan: Plan) -> Law | None:
     """Return the exact probability of each message that the encoder can make from a trajectory.
 
-    Returns None if the distribution is not finite, or has too many outcomes.
+    The result is None if the distribution is not finite, or has too many outcomes.
     """
     law: dict[Message, Fraction] = defaultdict(Fraction)
     path: list[int] = []
@@ -108,8 +110,9 @@ def log_ratio(one: Law, zero: Law, message: Message) -> float:
 
 
 def largest_ratio(laws: Iterable[Law]) -> float:
-    """Return the exact epsilon: the largest log-likelihood ratio over all messages and all pairs of
-    distributions.
+    """Return the exact epsilon of several message distributions.
+
+    The result is the largest log-likelihood ratio over all messages and all pairs of distributions.
     """
     every = list(laws)
     worst = 0.0
@@ -122,9 +125,7 @@ def largest_ratio(laws: Iterable[Law]) -> float:
 
 
 def lives(layout: Layout) -> Iterator[Trajectory]:
-    """Yield every trajectory whose rewards are 0 or 1. These trajectories have the extreme distributions of
-    messages.
-    """
+    """Yield every trajectory with rewards 0 or 1. These have extreme distributions of messages."""
     h = layout.horizon
     pairs = [
         (s, a) for s in range(layout.states) for a in range(layout.actions) if layout.row_index[s, a] >= 0

@@ -1,22 +1,22 @@
-r"""Membership inference attacks, which try to find out whether a user's trajectory was in the data.
+r"""Membership inference attacks, which try to determine whether a user's trajectory was in the data.
 
 An attack is a game. n - 1 users are drawn from an MDP. The n-th record is the target's trajectory x ("in") or
 another trajectory x' ("out"). These two data sets are neighbours in the sense of every guarantee in this
 library. A learner is run on one of the two data sets. Three adversaries of increasing strength see outputs of
 this run, and each adversary returns a score:
 
-1. **policy**: sees only the learned actions (H, S);
-2. **values**: sees the actions and the pessimistic values Q (H, S, A);
-3. **release**: sees the learner's input, which is noisy or exact counts.
+1. **policy** sees only the learned actions (H, S);
+2. **values** sees the actions and the pessimistic values Q (H, S, A);
+3. **release** sees the learner's input, which is noisy or exact counts.
 
-The argument ``knows`` states what else the adversaries know. With ``"everything"`` they know the other n - 1
-records, x and x', as the adversary in the definition of privacy does. With ``"population"`` they know the MDP
-and x; the other records and x' are drawn again in every run, which is the assumption of a shadow-model attack
-[#]_.
+The argument ``knows`` states the background knowledge of the adversaries. With ``"everything"`` they know the
+other n - 1 records, x and x', as the adversary in the definition of privacy does. With ``"population"`` they
+know the MDP and x. The other records and x' are then drawn again in every run, which is the assumption of a
+shadow-model attack [#]_.
 
 *Scores.* The scores of the first two adversaries are fitted to shadow runs with and without the target. An
-adversary can make such runs, because the algorithm is public. There are two candidates: log-ratios of
-frequencies, and a linear discriminant (:func:`discreet.audit.black_box.fit_events`,
+adversary can make such runs, because the algorithm is public. There are two candidates for a score:
+log-ratios of frequencies, and a linear discriminant (:func:`discreet.audit.black_box.fit_events`,
 :func:`~discreet.audit.black_box.fit_linear`). The candidate with the greater AUC on separate runs is used.
 Without noise and with known other records, only two policies are possible, and the adversary compares them.
 If the other records are known, the score of the third adversary is the log-likelihood ratio under the noise
@@ -26,21 +26,21 @@ other records are unknown, the score is the log-likelihood ratio of normal sums,
 Here R is the release and C its covariance matrix, c(x) are the counts of x, and m is the mean of one user's
 counts. This score would be optimal if the sums were normal.
 
-*Bound from the guarantee.* Suppose that, for each data set of the other users, x can be distinguished from x'
-with true positive rate at most 1 - f(a) at false positive rate a. Then this also holds on average over the
-other users, targets and x', because f is convex [#]_. Therefore the curve bounds every score in each game of
-this module. The function f is the trade-off curve of mu-GDP, or the maximum of the curves of all (epsilon,
-delta) that the guarantee implies; zCDP implies many such pairs.
+*Bound from the guarantee.* Consider one data set of the other users. Suppose that every test of x against x'
+has a true positive rate of at most 1 - f(a) at false positive rate a. If this holds for each such data set,
+it also holds on average over the other users, targets and x', because f is convex [#]_. Therefore the curve
+bounds every score in each game of this module. The function f is the trade-off curve of mu-GDP, or the
+maximum of the curves of all (epsilon, delta) that the guarantee implies. zCDP implies many such pairs.
 
-*Evaluation.* Thresholds are chosen on a quarter of the runs, and rates are counted on all other runs. (If a
-game has only one outcome, games take the place of runs.) Clopper-Pearson limits are conditional on the
-targets of the games. Given the targets, the runs are independent, and their rates have a mean. A sum of
-Bernoulli variables with unequal rates has a smaller variance than a sum with equal rates, so the limits are
-valid for the mean rate [#]_. A claim is *exceeded* if, for some event, the lower limit of the true positive
-rate is above the curve at the upper limit of the false positive rate. If the claim is true, this happens with
-probability at most ``alarm``.
+*Evaluation.* Thresholds are chosen on a quarter of the runs, and rates are counted on all other runs. (If all
+runs of a game are equal, the games are counted instead of the runs.) Clopper-Pearson limits are conditional
+on the targets of the games. Given the targets, the runs are independent, and their rates have a mean. A sum
+of Bernoulli variables with unequal rates has a smaller variance than a sum with equal rates, so the limits
+are valid for the mean rate [#]_. A claim is *exceeded* if, for some event, the lower limit of the true
+positive rate is above the curve at the upper limit of the false positive rate. If the claim is true, this
+happens with probability at most ``alarm``.
 
-If an attack fails, this proves nothing, because another attack can succeed. The curve bounds all attacks.
+A failed attack proves nothing, because another attack can succeed. The curve bounds all attacks.
 
 .. [#] Carlini et al. 2022, Membership Inference Attacks From First Principles.
 
@@ -109,7 +109,7 @@ class Tradeoff:
     Parameters
     ----------
     mu : parameter of Gaussian DP, or None.
-    pairs : pairs (epsilon, delta) that all hold; used if mu is None. Without pairs, the curve is 1
+    pairs : pairs (epsilon, delta) that all hold. They are used if mu is None. Without pairs, the curve is 1
         everywhere.
     """
 
@@ -120,8 +120,9 @@ class Tradeoff:
 
     @classmethod
     def of(cls, guarantee: Guarantee) -> Tradeoff:
-        """Return the curve of a stated guarantee. A zCDP guarantee is converted to (epsilon, delta) at many
-        values of delta.
+        """Return the curve of a stated guarantee.
+
+        A zCDP guarantee is converted to (epsilon, delta) at many values of delta.
         """
         if guarantee.epsilon is None:
             return cls()
@@ -135,7 +136,7 @@ class Tradeoff:
 
     @classmethod
     def of_exchanges(cls, exchanges: Sequence[tuple[numerical.Coordinate, ...]]) -> Tradeoff:
-        """Return the curve for independent noise that an exchange of users shifts in one of the given ways.
+        """Return the curve for independent noise if an exchange of users has one of the given shifts.
 
         The curve is computed numerically, from epsilon at many values of delta.
         """
@@ -157,7 +158,9 @@ class Tradeoff:
 
     @cached_property
     def auc(self) -> float:
-        """Area under the curve, which bounds the AUC of every attack. For mu-GDP it is Phi(mu / sqrt 2)."""
+        """Area under the curve. The area bounds the AUC of every attack. For mu-GDP it is Phi(mu / sqrt
+        2).
+        """
         if self.mu is not None:
             return float(special.ndtr(self.mu / math.sqrt(2.0)))
         grid = np.unique(np.concatenate([np.linspace(0.0, 1.0, 4001), np.logspace(-12, 0, 2001)]))
@@ -165,7 +168,7 @@ class Tradeoff:
 
     @cached_property
     def advantage(self) -> float:
-        """Largest possible difference of the two rates, which is the total variation distance."""
+        """Largest possible difference of the two rates: the total variation distance."""
         if self.mu is not None:
             return float(2.0 * special.ndtr(0.5 * self.mu) - 1.0)
         # f is piecewise linear and symmetric, so the largest difference is at a = f(a)
@@ -189,13 +192,14 @@ def _rate(hits: int, runs: int) -> Rate:
 
 @dataclass(frozen=True)
 class Point:
-    """One threshold of a score, and the numbers of runs whose score reaches it.
+    """Threshold of a score, and the numbers of runs with a score at or above it.
 
     Parameters
     ----------
-    level : false positive rate for which the threshold was chosen; nan for the threshold of the greatest
+    level : false positive rate for which the threshold was chosen. nan for the threshold of the greatest
         advantage.
-    inside, outside : numbers of evaluated runs with and without the target whose score reaches the threshold.
+    inside, outside : numbers of evaluated runs with and without the target whose score is at or above the
+        threshold.
     runs : numbers of all evaluated runs with and without the target.
     """
 
@@ -206,12 +210,12 @@ class Point:
 
     @property
     def true_positive(self) -> Rate:
-        """Positive rate among the runs with the target in the data."""
+        """Positive rate of the runs with the target in the data."""
         return _rate(self.inside, self.runs[0])
 
     @property
     def false_positive(self) -> Rate:
-        """Positive rate among the runs without the target in the data."""
+        """Positive rate of the runs without the target in the data."""
         return _rate(self.outside, self.runs[1])
 
     def limits(self, alarm: float) -> tuple[float, float]:
@@ -258,9 +262,10 @@ class Roc:
         """The AUC and its standard error.
 
         The AUC is the probability that a run with the target has a larger score than a run without the
-        target; ties count half.
+        target. Ties count half.
 
-        The standard error is DeLong's. It describes the variation over runs, given the targets.
+        The standard error is DeLong's. This standard error describes the variation over runs, given the
+        targets.
         """
         zero, one = np.sort(self.outside), np.sort(self.inside)
         above = 0.5 * (np.searchsorted(zero, self.inside) + np.searchsorted(zero, self.inside, "right"))
@@ -291,7 +296,7 @@ class AttackResult:
     realised : largest norm, over the games, of the change from x to x' divided by the noise scales. The norm
         is l2 for Gaussian noise (the result is the mu of this exchange) and l1 for Laplace noise (the result
         is its epsilon). None without noise, or if the other records are unknown
-    exchanges : all ways in which an exchange of one user can shift the sums, for :attr:`numerical`; empty
+    exchanges : all ways in which an exchange of one user can shift the sums, for :attr:`numerical`. Empty
         unless the noise is Laplace noise
     alarm : probability that :attr:`exceeded` is True although the claim is true
     """
@@ -321,11 +326,10 @@ class AttackResult:
 
     @cached_property
     def numerical(self) -> Tradeoff | None:
-        """Trade-off curve of Laplace noise, computed from its privacy-loss distribution. It is below the
-        curve of pure epsilon.
+        """Trade-off curve of Laplace noise, computed from its privacy-loss distribution.
 
-        This takes a few seconds. The value is None for other noise, because the curve of mu-GDP is
-        already exact.
+        This curve is below the curve of pure epsilon. The computation takes a few seconds. The value is None
+        for other noise, because the curve of mu-GDP is already exact.
         """
         return Tradeoff.of_exchanges(self.exchanges) if self.exchanges else None
 
@@ -347,12 +351,13 @@ class AttackResult:
 
     @property
     def exceeded(self) -> bool:
-        """True if the results of at least one adversary contradict the claim; False if nothing is claimed."""
+        """True if the results of at least one adversary contradict the claim. False if nothing is claimed."""
         return any(self.exceeds(roc.adversary) for roc in self.rocs)
 
     def lower_bounds(self, adversary: Adversary) -> tuple[float, float]:
-        """Return lower bounds on mu and on epsilon at the claim's delta. A bound of 0 gives no
-        information.
+        """Return lower bounds on mu and on epsilon at the claim's delta.
+
+        A bound of 0 gives no information.
         """
         mu, epsilon, delta = 0.0, 0.0, self.claim.delta
         for point in self.roc(adversary).points:
@@ -427,8 +432,9 @@ def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats
 
 
 def _cheapest(step: Floats, start: Floats) -> Trajectory | None:
-    """Return the trajectory of least total cost, with rewards 0; return None if every trajectory has infinite
-    cost.
+    """Return the trajectory of least total cost, with rewards 0.
+
+    The result is None if every trajectory has infinite cost.
     """
     horizon, states = step.shape[:2]
     ahead = np.zeros(states)
@@ -462,10 +468,9 @@ def rarest(world: TabularMDP, behaviour: ArrayLike | PolicyRows) -> Trajectory:
 def most_likely(
     world: TabularMDP, behaviour: ArrayLike | PolicyRows, apart: Trajectory | None = None
 ) -> Trajectory:
-    """Return the most likely trajectory that has no (step, state, action) in common with ``apart``; its
-    rewards are 0.
-
-    If every such trajectory has probability 0, return the most likely trajectory.
+    """Return the most likely trajectory that has no (step, state, action) in common with ``apart``. The
+    rewards of this trajectory are 0. If every such trajectory has probability 0, return the most likely
+    trajectory.
     """
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     if apart is not None:
@@ -489,8 +494,9 @@ class _ShadowStatistics(NamedTuple):
 
 
 class _Game(NamedTuple):
-    """Contributions of x, of x', and of the other users. None means that the users are drawn again in each
-    run.
+    """Contributions of x, of x', and of the other users.
+
+    A contribution is None if the users are drawn again in each run.
     """
 
     inside: Floats
@@ -519,8 +525,9 @@ class _MembershipBench:
         return self.query.to_cells(self.query.contribution(life))
 
     def drawn(self, number: int, first: int) -> Trajectories:
-        """Draw the trajectories of ``number`` users from the MDP, with other random numbers than those of
-        :meth:`others`.
+        """Draw the trajectories of ``number`` users from the MDP.
+
+        The random numbers differ from those of :meth:`others`.
         """
         return rollout_batch(self.world, self.behaviour, number, self.seed, 1, first)
 
@@ -555,8 +562,7 @@ class _MembershipBench:
 def _play(
     bench: _MembershipBench, game: _Game, inside: bool, runs: int, first: int
 ) -> list[_ShadowStatistics]:
-    """Make ``runs`` runs of a game with or without the target, and return the outputs that the adversaries
-    see.
+    """Make ``runs`` runs of a game with or without the target. Return the outputs that the adversaries see.
 
     The runs are numbered from ``first``, so that no two runs share random numbers.
     """
@@ -588,8 +594,8 @@ def _learned(inside: Floats, outside: Floats) -> dict[str, Score]:
 def _likelihood(bench: _MembershipBench, game: _Game, release: Release) -> Score:
     """Return the score of the third adversary if the other records are known.
 
-    The score is the log-likelihood ratio of a release. Without noise, the score is 1 or -1, and states which
-    of the two data sets is closer.
+    The score is the log-likelihood ratio of a release. Without noise, the score is 1 or -1. The sign then
+    states which of the two data sets is closer.
     """
     assert game.others is not None
     assert game.outside is not None
@@ -614,7 +620,7 @@ def _likelihood(bench: _MembershipBench, game: _Game, release: Release) -> Score
 
 
 def _scales(bench: _MembershipBench, release: Release) -> tuple[Floats, bool] | None:
-    """Return the (cells,) scales of the noise, and whether it is Laplace noise; return None without noise."""
+    """Return the (cells,) scales of the noise, and True if it is Laplace noise. None without noise."""
     laws = [release.estimates[name].law for name in bench.query.row_families]
     kinds = {law.family for law in laws}
     if kinds == {"none"}:
@@ -643,11 +649,10 @@ def _exchanges(bench: _MembershipBench, release: Release) -> tuple[tuple[numeric
 
 
 def _normal_ratio(bench: _MembershipBench, release: Release, people: int = 4000) -> Callable[[_Game], Score]:
-    """Return a function that gives the score of the third adversary for a game if the other records are
-    unknown.
+    """Return a function that gives the score of the third adversary if the other records are unknown.
 
-    The score is optimal under the assumption that the sums are normal. people : number of users that are
-    drawn to estimate the mean and the covariance.
+    The argument of the function is a game. The score is optimal under the assumption that the sums are
+    normal. people : number of users that are drawn to estimate the mean and the covariance.
     """
     drawn = np.array([bench.cells(life) for life in bench.drawn(people, 2**40)])
     mean, centred = drawn.mean(axis=0), drawn - drawn.mean(axis=0)
@@ -696,8 +701,9 @@ def _judged(adversary: Adversary, scores: Mapping[str, tuple[Floats, Floats]]) -
 
 
 def _threshold(inside: Floats, outside: Floats, level: float) -> float:
-    """Return the smallest threshold that at most the share ``level`` of the runs without the target
-    reaches.
+    """Return the smallest threshold with at most the share ``level`` of false positives.
+
+    A false positive is a run without the target whose score is at or above the threshold.
     """
     worst = np.sort(outside)[::-1][int(level * outside.size)]
     above = inside[inside > worst].min(initial=np.inf), outside[outside > worst].min(initial=np.inf)
@@ -729,19 +735,20 @@ def membership_attack(
         learner runs 2 x games x (shadows + trials) times, and each run takes some milliseconds.
     learner : APVI or DPAPVI
     privatizer : NoPrivacy, or Central with Gaussian or Laplace noise
-    users : number of users, n, at least 2
-    behaviour : policy of the users; uniform by default
+    users : number n of users, at least 2
+    behaviour : policy of the users. None: uniform
     target : "drawn": x and x' are independent draws from the population in each game. "canary": x is the
         least likely trajectory (:func:`rarest`), and x' is the most likely trajectory that has no
         state-action pair in common with x at the same step (:func:`most_likely`)
     knows : "everything" or "population", the knowledge of the adversaries; see the module docstring
     games : number of targets, at least 4. Each target has other users in the data
-    shadows, trials : numbers of shadow runs and of evaluated runs in each game, with the target and without
-        it. If the other records are known and there is no noise, all runs are equal, and one is made
+    shadows, trials : numbers of shadow runs and of evaluated runs in each game, both with the target and
+        without the target. If the other records are known and there is no noise, all runs are equal, and one
+        run is made
     seed : seed of users and noise
     known_rewards : True if rewards are public, so that the learner does not query them
-    claim : guarantee with which the attack is compared; by default, the guarantee of the release
-    alarm : in (0, 0.5], probability that ``exceeded`` is True although the claim is true
+    claim : guarantee that the attack tests. None: the guarantee of the release
+    alarm : probability in (0, 0.5] that ``exceeded`` is True although the claim is true
 
     Raises
     ------
@@ -799,7 +806,7 @@ class _Games:
         self.realised: list[float] = []
 
     def play(self, games: int) -> tuple[Roc, ...]:
-        """Play all games; return the ROC curve of each adversary's best score."""
+        """Play all games. Return the ROC curve of each adversary's best score."""
         for number in range(games):
             self._add(number)
         return tuple(
@@ -838,7 +845,7 @@ class _Games:
 def _game(bench: _MembershipBench, target: Target, knows: Knowledge, number: int) -> _Game:
     """Return the game with index ``number``: the contributions of x, of x' and of the other users.
 
-    Their random numbers are not used by any run.
+    No run uses the same random numbers.
     """
     if target == "canary":
         life = rarest(bench.world, bench.behaviour)
@@ -853,8 +860,8 @@ def _game(bench: _MembershipBench, target: Target, knows: Knowledge, number: int
 def _change(bench: _MembershipBench, game: _Game, release: Release) -> float | None:
     """Return the norm of the change from x to x' divided by the noise scales.
 
-    The norm is l2 for Gaussian noise and l1 for Laplace noise. Returns None without noise, or if x' is drawn
-    again in every run.
+    The norm is l2 for Gaussian noise and l1 for Laplace noise. The result is None without noise, or if x' is
+    drawn again in every run.
     """
     scales = _scales(bench, release)
     if scales is None or game.outside is None:

@@ -13,9 +13,8 @@ __all__ = ["noise_matrix"]
 def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
     """Return the noise matrix B, and the addresses of its draws.
 
-    Row n - 1 of B holds the weights of all draws in the noise of prefix n, for n = 1 .. N - 1.
-
-    N is ``walk.leaves``. Each column of B belongs to one draw. Draws are in units of the base scale. Raises
+    Row n - 1 of B contains the weights of all draws in the noise of prefix n, for n = 1 .. N - 1. N is
+    ``walk.leaves``. Each column of B belongs to one draw. Draws are in units of the base scale. Raises
     ``ValueError`` if N is unknown, or if the program draws twice at the same address.
     """
     if walk.leaves is None:

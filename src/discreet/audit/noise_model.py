@@ -1,19 +1,20 @@
-r"""Model of the noise that a session claims, for audits: how draws are mixed into releases, their scales, and
-residuals.
+r"""Model of the noise that a session claims to add, for audits.
+
+The model has the mixing of draws into releases, the scales of the noise, and the residuals.
 
 A session's releases are read in one of two ways. If a session releases sums, the releases of family f are the
 exact sums plus B_f z. The entries of z are independent with scale 1, and B_f is the mixing matrix of the
 mechanism times the scale of the family. For a factorization mechanism, the mixing matrix is computed from the
 mechanism's program (:func:`discreet.audit.noise_matrix.noise_matrix`). Other sessions release only
 measurements (group returns, clipped rewards). A measurement is gain * S plus fresh noise, where S is the
-decaying sum of the data. Decay, gain and scales are read from the release, and S is recomputed here from the
+decaying sum of the data. Decay, gain and scales are read from the release. This module recomputes S from the
 records.
 
-For linear sums, "family" means in this module a contiguous block of cells that share a scale
+For linear sums, "family" in this module means a contiguous block of cells that share a scale
 (:attr:`LinearQuery.blocks`). A block is the diagonal of a Gram matrix at one step, the part of this matrix
 above the diagonal, or an array. For matrices, only the cells of the upper triangle are used. Answers to
 queries about offline data (:class:`AnsweredQuery`) have fresh noise with the scale that each answer states.
-The exact answer, and the centre that is subtracted from it, are recomputed here from the query and the
+This module recomputes the exact answer, and the centre that is subtracted from it, from the query and the
 records.
 """
 
@@ -48,11 +49,11 @@ AuditQuery = CountQuery | LinearQuery
 
 # ------------------------------------------------------------------------------ claimed noise
 def noise_matrix(session: Any, times: Sequence[int]) -> Floats | None:
-    """Return the (T, m) mixing matrix B. In every cell, the noise of the sums after times[i] users is B[i] z.
+    """Return the (T, m) mixing matrix B.
 
-    The m entries of z are independent and have the family's scale. A session of another class can provide its
-    matrix by a method ``noise_matrix(times)``. Returns None if noise is not added to sums, or if the mixing
-    is unknown.
+    In every cell, the noise of the sums after times[i] users is B[i] z. The m entries of z are independent
+    and have the family's scale. A session of another class can provide its matrix by a method
+    ``noise_matrix(times)``. The result is None if noise is not added to sums, or if the mixing is unknown.
     """
     own = getattr(session, "noise_matrix", None)
     if own is not None:
@@ -124,7 +125,7 @@ def _linear_noise(session: Any, query: LinearQuery, times: Sequence[int]) -> Noi
 
 
 def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
-    """Return the noise that a session claims; return None if it adds no noise to the query's cells."""
+    """Return the noise that a session claims. None if it adds no noise to the query's cells."""
     if isinstance(query, LinearQuery):
         return _linear_noise(session, query, times)
     mechanism: Any = getattr(session, "mechanism", None)
@@ -153,10 +154,10 @@ class Readings:
     Parameters
     ----------
     values : (T, cells) released numbers.
-    due : (T, cells) True where a release contains the cell.
-    scales : (T, cells) scales of the noise. The scale is infinite if a release omits the family; the decaying
+    due : (T, cells) mask, True where a release contains the cell.
+    scales : (T, cells) scales of the noise. The scale is infinite if a release omits the family. The decaying
         sum of this family then continues.
-    decay, gain : (T,) constants that the measurements state; 0 and 1 for sums.
+    decay, gain : (T,) constants that the measurements state. They are 0 and 1 for sums.
     measured : True for measurements, False for sums.
     """
 
@@ -169,8 +170,9 @@ class Readings:
 
 
 def families_of(query: AuditQuery) -> list[str]:
-    """Return the names of the families, in the order of the query's offsets. The cells of a family share a
-    scale.
+    """Return the names of the families, in the order of the query's offsets.
+
+    The cells of a family share a scale.
     """
     if isinstance(query, LinearQuery):
         return [f"{name}[{step}]{' diagonal' if diagonal else ''}" for name, step, diagonal in query.blocks]
@@ -178,7 +180,7 @@ def families_of(query: AuditQuery) -> list[str]:
 
 
 def stated_stds(query: AuditQuery, release: Release) -> list[float]:
-    """Return, for each family, the standard deviation of one cell's noise that a release states."""
+    """Return the standard deviation of one cell's noise that a release states for each family."""
     if isinstance(query, LinearQuery):
         laws: dict[str, Any] = {name: e.law for name, e in release.estimates.items()}
         return [
@@ -201,8 +203,9 @@ def summand(
 
 
 def _released(query: AuditQuery, release: Release) -> Floats:
-    """Return the (cells,) sums of a release. A matrix contributes its diagonal, followed by the part above
-    the diagonal.
+    """Return the (cells,) sums of a release.
+
+    For a matrix, the cells are its diagonal, followed by the part above the diagonal.
     """
     values = {name: np.asarray(e.value, np.float64) for name, e in release.estimates.items()}
     if isinstance(query, LinearQuery):
@@ -225,7 +228,7 @@ def scale_of(estimate: Estimate) -> float:
 
 
 def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
-    """Return the sums of the releases if there are sums, otherwise their measurements.
+    """Return the sums of the releases if they contain sums, and otherwise their measurements.
 
     The cells of a family that a release omits are not due.
     """
@@ -254,8 +257,9 @@ def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
 
 
 def expected(read: Readings, batches: Floats) -> Floats:
-    """Return the (T, cells) numbers that the releases would have without noise. batches : (T, cells) exact
-    sums of each batch.
+    """Return the (T, cells) numbers that the releases would have without noise.
+
+    batches : (T, cells) exact sums of each batch.
     """
     if not read.measured:
         return np.asarray(np.cumsum(batches, axis=0))

@@ -1,4 +1,4 @@
-"""Second implementation of one user's contribution to every family of sums, which computes it cell by cell.
+"""Second implementation, cell by cell, of one user's contribution to every family of sums.
 
 Sessions add records to sums with compiled code (:mod:`discreet.core.count_kernels`). This module uses no
 compiled kernels. Audits and tests compare the sums of sessions, and the stated sensitivities, with the
@@ -28,8 +28,9 @@ __all__ = ["summand"]
 
 
 def summand(query: CountQuery, trajectory: Trajectory, group: int, cut: float | None) -> Mapping[str, Floats]:
-    """Return the contribution of one user, whose record was checked, to each family; see
-    :meth:`CountQuery.contribution`.
+    """Return the contribution of one user to each family; see :meth:`CountQuery.contribution`.
+
+    The user's record must have been checked.
     """
     sums = {name: np.zeros(shape) for name, shape in query.families.items()}
     left = query.cut if cut is None else cut if math.isfinite(cut) else 0.0

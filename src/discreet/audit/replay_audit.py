@@ -1,16 +1,17 @@
 r"""Replay audit: measure the largest change that one user causes in all outputs, under a learner's own plans.
 
-The learner is run once, and its public decisions are recorded. These are plans, batches, groups, shares,
-clipping thresholds and queries. These decisions are then replayed in other sessions, whatever the outputs of
-those sessions are. Therefore replays differ only in noise and records. If two replays have the same seed and
-one user's record is exchanged, the noise cancels. Their difference is the exact shift of all outputs, which
-are the sums, measurements and answers of all releases. If two replays have the same records and different
-seeds, only noise changes, and its covariance is estimated. The audit uses the stated guarantee, but no
-distribution, scale or mixing that a mechanism states. Therefore it detects errors that audits based on such
-statements cannot detect, for example a plan that the session does not carry out.
+The learner is run once, and its public decisions are recorded. The public decisions are plans, batches,
+groups, shares, clipping thresholds and queries. These decisions are then replayed in other sessions, whatever
+the outputs of those sessions are. Therefore replays differ only in noise and records. If two replays have the
+same seed and one user's record is exchanged, the noise cancels. The difference of the two replays is the
+exact shift of all outputs. (Outputs are the sums, measurements and answers of all releases.) If two replays
+have the same records and different seeds, only the noise differs, and its covariance is estimated. The audit
+uses the stated guarantee. The audit uses no distribution, scale or mixing that a mechanism states. Therefore
+it detects errors that audits based on such statements cannot detect, for example a plan that the session does
+not carry out.
 
 **The metric.** Cells of a family that are noisy at the same releases are exchangeable. Let the vector d be
-the shift of one cell in all outputs, and C the covariance matrix of a cell's outputs, estimated over cells
+the shift of one cell in all outputs. Let C be the covariance matrix of a cell's outputs, estimated over cells
 and seeds. Then d^T C^-1 d is the squared loss of the cell in units of the noise. For Gaussian noise, mu^2 is
 the sum of these terms over cells. If C is estimated from n samples of p outputs, each term is too large by a
 factor n / chi^2, where chi^2 has n - p + 1 degrees of freedom. A quantile of chi^2 therefore gives a lower
@@ -50,7 +51,7 @@ __all__ = ["LearnerReplay", "replay_box"]
 NAME = "the learner's own plans, replayed: a user moves all outputs by at most the claimed"
 _SIZES = (4096, 1024, 256, 32)
 _MOST_RELEASES = 100
-# number of runs on which the exchange is chosen, and number of other runs on which it is evaluated
+# number of runs to choose the exchange, and number of other runs to evaluate it
 _FIRST, _SEEDS = 12, 96
 _TARGETS = 6
 
@@ -60,7 +61,7 @@ Outputs = dict[Key, Floats]  # for each family, an array (outputs, cells) in the
 
 @dataclass(frozen=True, eq=False)
 class LearnerReplay:
-    """Plans of a learner in one run, in their order, and the queries that it made before each plan."""
+    """Plans of a learner in one run, in order, and the queries that it made before each plan."""
 
     query: AuditQuery
     schedule: Any
@@ -134,10 +135,9 @@ def _flat(query: AuditQuery, release: Release) -> list[tuple[Key, Floats]]:
 def _submit(
     session: Any, plan: Plan, encoder: Any, layout: Layout, key: Any, came: int, who: int, life: Any
 ) -> None:
-    """Submit the users of a plan, who all stay in one state except user ``who``, who has the trajectory
-    ``life``.
+    """Submit the users of a plan. User ``who`` has the trajectory ``life``, and all others stay in one state.
 
-    ``who`` is counted from 0 within the plan; if it is negative, all users stay in one state. ``came`` is the
+    ``who`` is counted from 0 within the plan. If it is negative, all users stay in one state. ``came`` is the
     number of earlier users.
     """
     opened, still = getattr(session, "open_plan", plan), _life(plan, layout, [0], 0, 0.25)
@@ -156,8 +156,9 @@ def _submit(
 
 
 def recorded(start: Start, learner: Any, spec: ProblemSpec, users: int, seed: int) -> LearnerReplay:
-    """Run the learner once, for ``users`` users who stay in one state if possible; return its plans and
-    queries.
+    """Run the learner once and return its plans and queries.
+
+    There are ``users`` users, who stay in one state if possible.
     """
     query, schedule, source = learner.query(spec), learner.schedule(spec), Seeded(seed)
     session: Any = start(query, schedule, source)
@@ -189,7 +190,7 @@ def replayed(
 ) -> Outputs:
     """Replay recorded plans and queries in a new session, and return all outputs by family.
 
-    All users stay in one state, except user ``target`` (counted from 0), who has the trajectory ``life``.
+    User ``target`` (counted from 0) has the trajectory ``life``. All other users stay in one state.
     """
     session: Any = start(replay.query, replay.schedule, source)
     out: dict[Key, list[Floats]] = {}
@@ -245,7 +246,8 @@ def _pools(seeds: Sequence[Outputs]) -> list[_Pool]:
 
 
 def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -> float:
-    """Return a lower bound on the privacy loss of a shift. It holds with probability at least 1 - ``alarm``.
+    """Return a lower bound on the privacy loss of a shift. The bound holds with probability at least 1 -
+    ``alarm``.
 
     The loss is infinite if an output without noise changes.
     """
@@ -259,8 +261,9 @@ def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -
             return math.inf
         if not pool.rows.size:
             continue
-        # A subset of outputs also gives a lower bound. Use those with the largest shifts, few enough for a
-        # good estimate.
+            # A subset of outputs also gives a lower bound. Use the outputs with the largest shifts, and
+            # few
+            # enough of them for a good estimate.
         own = moved[pool.rows]
         effective = pool.samples * (0.4 if laplace else 1.0)
         kept = np.argsort(-np.abs(own).max(axis=1), kind="stable")[: int(effective // 4)]
@@ -301,15 +304,15 @@ def replay_box(
 ) -> Identity:
     """Run the replay audit that the module docstring describes, and return its result.
 
-    The sizes are S = 3, A = 2 and H = 4, except for linear learners.
+    The sizes are S = 3, A = 2 and H = 4, but linear learners have other sizes.
 
     Parameters
     ----------
-    users : number of users in the learner's run. None: the largest of several numbers, up to 4096, for which
-        there are at most 100 releases
+    users : number of users in the learner's run. None: several numbers up to 4096 are compared, and the
+        largest one with at most 100 releases is used
     seed : seed of all runs
     alarm : probability of a false alarm
-    budget : budget of the privatizer, from which some learners choose options
+    budget : budget of the privatizer. Some learners choose options from it
     """
     learner = learner or reactive(start)
     spec = _spec(learner, budget, users)

@@ -1,15 +1,14 @@
-"""Implementation of ``discreet audit``: black-box and white-box audits of a privatizer, combined in one
-report.
+"""Implementation of ``discreet audit``: black-box and white-box audits of a privatizer in one report.
 
 :mod:`discreet.audit.black_box` documents the black-box method. There are three black-box games, which share
-the probability of a false alarm. The short game has one release, for which the likelihood-ratio test has the
-largest power. The long game has several releases, so that errors between releases can be detected. In the
-third game, the number of users is unknown. A privatizer that chooses its mechanism automatically could choose
-another mechanism at the small size of the games. Therefore the games use the noise and the release mechanism
-that the privatizer chooses at the size of the white-box audit (:func:`as_asked`). If that is impossible, the
-report says so. A learner with linear features is audited in other games (:mod:`discreet.audit.linear_games`).
-In the short game, its queries are made with the contexts of largest loss, and features can be negative. In
-the long game, the learner itself runs, and features are not negative.
+the probability of a false alarm. The short game has one release. For one release, the likelihood-ratio test
+has the largest power. The long game has several releases, so that errors between releases can be detected. In
+the third game, the number of users is unknown. A privatizer that chooses its mechanism automatically could
+choose another mechanism at the small size of the games. Therefore the games use the noise and the release
+mechanism that the privatizer chooses at the size of the white-box audit (:func:`as_asked`). If that is
+impossible, the report says so. A learner with linear features is audited in other games
+(:mod:`discreet.audit.linear_games`). In the short game, its queries are made with the contexts of largest
+loss, and features can be negative. In the long game, the learner itself runs, and features are not negative.
 """
 
 from __future__ import annotations
@@ -94,12 +93,12 @@ class Audit:
 
     @property
     def mu(self) -> float:
-        """Largest lower bound on mu, at least 0; it is 0 if no mu is claimed."""
+        """Largest lower bound on mu, at least 0. The value is 0 if no mu is claimed."""
         return max(one.mu for one in self.evidence)
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Findings that contradict the claim; empty if nothing was found."""
+        """Findings that contradict the claim. Empty if nothing was found."""
         found = ["a lower bound exceeds the claim"] if any(one.exceeded for one in self.evidence) else []
         return (*found, *(one.name for one in self.identities if one.passed is False))
 
@@ -167,7 +166,7 @@ class Audit:
 
 
 def saved_and_restored(session: Any) -> Session:
-    """Save a session to a file, and return the session that is restored from this file."""
+    """Save a session to a file, and return the session restored from this file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session"
         session.save(path)
@@ -176,8 +175,9 @@ def saved_and_restored(session: Any) -> Session:
 
 
 def _restart(start: Start, learner: Any, spec: ProblemSpec) -> Restart | None:
-    """Return :func:`saved_and_restored` if sessions of this privatizer can be saved; otherwise return
-    None.
+    """Return :func:`saved_and_restored` if sessions of this privatizer can be saved.
+
+    Otherwise return None.
     """
     session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
     return saved_and_restored if hasattr(session, "save") else None
@@ -207,7 +207,7 @@ _RELEASES = {
 
 
 def _options_of(mechanism: Any) -> dict[str, Any]:
-    """Return the options of a privatizer with which it would choose this mechanism; empty for exact sums."""
+    """Return options of a privatizer for which it chooses this mechanism. Empty for exact sums."""
     stream = getattr(mechanism, "stream", "exact")
     if stream == "exact":
         return {}
@@ -246,9 +246,10 @@ def as_asked(
 ) -> tuple[Any, tuple[str, str], list[str]]:
     """Return a privatizer that chooses the same mechanism in the games as at full size.
 
-    Also returns descriptions of the two mechanisms (at full size and in the games), and notes. Options that
-    the user set are kept. If the mechanism is not possible at the size of the games, or if no options select
-    it, the privatizer is returned unchanged, and a note states which mechanism the games use instead.
+    The function also returns descriptions of the two mechanisms (at full size and in the games), and notes.
+    Options that the user set are kept. If the mechanism is not possible at the size of the games, or if no
+    options select it, the privatizer is returned unchanged. A note then states which mechanism the games use
+    instead.
     """
 
     def chosen(one: Any, spec: ProblemSpec) -> tuple[dict[str, Any], Guarantee]:
@@ -296,19 +297,20 @@ def audit_privatizer(
     privatizer : any object with a method ``start``
     learner : learner that makes queries and plans. None: a learner for audits, which queries transitions and
         centred rewards, and makes a plan for each user
-    runs : number of runs of the short game per hypothesis, at least 800; a quarter of it for other games
+    runs : number of runs of the short game per hypothesis, at least 800. The other games use a quarter of
+        this number
     seed : seed of all sessions
-    alarm : in (0, 0.5], probability of a false alarm. Half of it is used for the black-box games
-    layout : size of the white-box audit, by default S = 6, A = 2, H = 20; not used with linear features
+    alarm : probability of a false alarm, in (0, 0.5]. Half of it is used for the black-box games
+    layout : size of the white-box audit, by default S = 6, A = 2, H = 20. Not used with linear features
     restart : function that takes a session and returns a restored session. By default, the white-box audit
-        saves sessions to a file and restores them. A function that is given here is also used in the long
-        game
+        saves sessions to a file and restores them. If the argument is given, the long game uses the function
+        too
     names : names of privatizer and learner that the report displays
 
     Raises
     ------
     ValueError
-        If a value is out of range, or privatizer and learner do not fit.
+        If a value is out of range, or privatizer and learner do not fit together.
     """
     runs, begin = checks.integer("runs", runs, 800), time.perf_counter()
     alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
@@ -346,9 +348,9 @@ def _identities(
     start: Start, plays: Any, layout: Layout | None, restart: Restart | None, seed: int, alarm: float,
     budget: Any, unknown: Any,
 ) -> list[Identity]:  # fmt: skip
-    """Run the tests other than the black-box games: white-box tests, tests of secure noise, and replays.
+    """Run all tests except the black-box games: white-box tests, tests of secure noise, and replays.
 
-    unknown : learner for an unknown number of users; a text or None without such a learner
+    unknown : learner for an unknown number of users. Without such a learner, a string or None
     """
     identities = white_box(start, plays, layout, seed=seed, alarm=alarm / 4, restart=restart, budget=budget)
     identities += secure_box(start, plays, seed=seed, alarm=alarm / 8, budget=budget)
@@ -360,9 +362,7 @@ def _identities(
 
 
 def _check_audited(privatizer: Any, learner: Any, name: str) -> None:
-    """Raise ``ValueError`` if an argument is not a privatizer or learner, or if an audit does not support the
-    learner.
-    """
+    """Raise ``ValueError`` if an argument is not a privatizer or learner, or the learner is not supported."""
     if getattr(learner, "known_initial", False):
         raise ValueError(
             f"learner = {name or learner!r}: must not explore in stages, whose people are more than an "
@@ -402,11 +402,11 @@ def table(audits: Iterable[Audit]) -> str:
 
 
 def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM) -> str:
-    """Return a Markdown table of the power of the short game: its chance to detect noise that is too small.
+    """Return a Markdown table of the power of the short game to detect noise that is too small.
 
-    The short game distinguishes two data sets by one release. Its power is the probability that it refutes
-    the claimed guarantee if the noise has half the claimed scale. The rows of the table are mechanisms, and
-    the columns are numbers of runs of the game.
+    The short game distinguishes two data sets by one release. The power of the short game is the probability
+    of refuting the claimed guarantee if the noise has half the claimed scale. The rows of the table are
+    mechanisms, and the columns are numbers of runs of the game.
     """
     rows = [f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |", f"|---|{'---|' * len(_POWER_RUNS)}"]
     for name, privatizer in privatizers:

@@ -2,10 +2,10 @@ r"""Tests of the noise in a session's releases: its distribution, its grid, and 
 
 Secure noise cannot be tested by two sessions under one seed, because it has no seed and never repeats a draw.
 Only the noise itself can be observed. If the server is trusted, all users are marked as absent. Releases then
-consist only of noise, and :func:`noise_table` decomposes them into single draws by the mixing matrix that the
-mechanism claims (:mod:`discreet.audit.noise_model`). If devices add the noise, the draws are messages minus
-the recomputed contribution of the record. (Rewards of 1/4 are on every grid, so that no contribution is
-rounded.)
+consist only of noise, and :func:`noise_table` decomposes them into single draws. The decomposition uses the
+mixing matrix that the mechanism claims (:mod:`discreet.audit.noise_model`). If devices add the noise, the
+draws are messages minus the recomputed contribution of the record. (Rewards of 1/4 are on every grid, so that
+no contribution is rounded.)
 
 The checks of draws in units of the claimed scale are:
 
@@ -18,8 +18,8 @@ The checks of draws in units of the claimed scale are:
 - No block shares noise with another block of the same size, cell by cell. A block is a family in one release
   or message.
 
-The first tested query is the learner's query. A second query asks for visits and rewards, which are families
-of equal size and scale. This query can detect an error that swaps or shares arrays of equal shape.
+The learner's query is tested first. A second query contains visits and rewards, which are families of equal
+size and scale. This query can detect an error that swaps or shares arrays of equal shape.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ from discreet.mechanisms.seeded_rng import SeededRng
 __all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
 
 _LAYOUT = Layout(3, 2, 4)
-# Grid spacing as a share of the noise scale. Tests cannot distinguish a finer grid from a continuum.
+# Grid spacing as a share of the noise scale. Tests cannot distinguish a finer grid from a continuous
+# distribution.
 _FINEST = 1e-4
-_NO_DRAW = 1e-9  # Draw as a share of the noise scale. A smaller draw is 0 with a rounding error.
+_NO_DRAW = 1e-9  # Smallest draw as a share of the noise scale. A smaller value is 0 with a rounding error.
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class NoiseTable:
     units : (cells,) grid spacing in the same units; 0 for continuous noise
     families, offsets : names and positions of the parts that have separate scales
     laplace : True for Laplace noise, False for Gaussian noise
-    single : False if each entry is a sum of several draws; such entries are only uncorrelated
+    single : False if each entry is a sum of several draws. Such entries are only uncorrelated
     """
 
     draws: Floats
@@ -96,7 +97,7 @@ def _life(layout: Layout) -> Trajectory:
 
 
 def _units(session: Any, query: AuditQuery, scales: Floats) -> Floats:
-    """Return the (cells,) grid spacing of the noise in units of a draw's scale; 0 for continuous noise."""
+    """Return the (cells,) grid spacing of the noise in units of a draw's scale. 0 for continuous noise."""
     mechanism, walk = session.mechanism, getattr(session.mechanism, "walk", None)
     factor = 1.0 if walk is None else walk.draw_scale
     if isinstance(query, LinearQuery):
@@ -154,8 +155,8 @@ def _releases(
     read = readings(query, made)
     empty = expected(read, np.zeros_like(read.values))
     if read.measured and not (isinstance(query, CountQuery) and query.steered):
-        # The scale is not computed from the stated standard deviation, because the standard deviation of a
-        # discrete distribution differs slightly.
+        # The stated standard deviation does not give the scale, because that of a discrete distribution
+        # differs slightly.
         scales = np.repeat(noise.scales, np.diff(query.offsets))
         return np.where(read.due, (read.values - empty) / scales, 0.0), read.due
     return whitened(noise, query, read, read.values - empty), read.due
@@ -194,8 +195,9 @@ def _messages(
 
 # ----------------------------------------------------------------------------------- tests of draws
 def _lattice_law(laplace: bool, unit: float) -> tuple[Floats, Floats]:
-    """Return integers k, and the probabilities of the values k * ``unit`` under the discrete distribution of
-    scale 1.
+    """Return integers k, and the probabilities of the values k * ``unit``.
+
+    The distribution is the discrete distribution of scale 1.
     """
     x = np.arange(-math.ceil(40 / unit), math.ceil(40 / unit) + 1) * unit
     weights = np.exp(-np.abs(x)) if laplace else np.exp(-0.5 * x**2)
@@ -203,12 +205,12 @@ def _lattice_law(laplace: bool, unit: float) -> tuple[Floats, Floats]:
 
 
 def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, int]]:
-    """Test, for each family, whether its draws have the claimed distribution.
+    """Test whether the draws of each family have the claimed distribution.
 
     A result is (family, p-value, standard deviation divided by the claimed standard deviation, number of
     draws that are not on the grid).
 
-    The p-value is that of the Kolmogorov-Smirnov test. It is applied to randomized probability integral
+    The p-value is that of the Kolmogorov-Smirnov test. The test is applied to randomized probability integral
     transforms, which are uniform if the claim is true.
     """
     luck, out = np.random.default_rng(seed), []
@@ -239,11 +241,11 @@ def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
     An entry of the result is (kind of pair, number of pairs that share noise, number of all pairs). Pairs are
     taken over all releases or messages.
 
-    Signs of independent draws agree as often as fair random bits do; zeros are ignored. For two blocks of
+    Signs of independent draws agree as often as fair random bits do. Zeros are ignored. For two blocks of
     equal size (a block is a family in one release or message), signs are compared cell by cell over all runs.
-    This also detects noise that is only partly shared. Each of the two tests gives a false alarm with
-    probability at most alarm / 2. If entries are sums of several draws, they are not independent and are not
-    compared; the result is then an empty list.
+    The comparison also detects noise that is only partly shared. Each of the two tests gives a false alarm
+    with probability at most alarm / 2. If entries are sums of several draws, they are not independent and are
+    not compared. The result is then an empty list.
     """
     runs, times, cells = table.draws.shape
     told = table.due & (np.abs(table.draws) > _NO_DRAW)  # smaller values are draws of 0 with a rounding error
@@ -270,7 +272,7 @@ def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
 
 
 def enough_runs(cells: int, alarm: float) -> int:
-    """Return the number of sessions that are needed to detect two cells that share all their noise."""
+    """Return the number of sessions that are needed to detect that two cells share all their noise."""
     pairs = max(1.0, cells * (cells - 1) / 2)
     return math.ceil(1.3 * (1 + math.log2(4 * pairs / alarm))) + 4
 
@@ -292,9 +294,9 @@ def secure_box(
     Parameters
     ----------
     users : number of users in each session
-    seed : seed of the random numbers in the tests; the noise has no seed
+    seed : seed of the random numbers in the tests. The noise has no seed
     alarm : probability of a false alarm in any of the tests
-    budget : budget of the privatizer, from which linear learners choose options
+    budget : budget of the privatizer. Linear learners choose options from it
     """
     learner = learner or reactive(start)
     linear = audit_linear.game_of(learner, users, budget)

@@ -1,7 +1,7 @@
 r"""Exact likelihood ratio of a batch that a shuffler releases.
 
 Each counter of a batch is the sum of the users' own bits and of random flips. The release states the
-distribution of the flips: a sum of binomials
+distribution of the flips. This distribution is a sum of binomials
 (:class:`~discreet.accounting.noise_distributions.binomial.BinomialLaw`), independent between counters and
 between batches. Given the records under both hypotheses, the likelihood ratio is the product over counters of
 ratios of two probabilities of this distribution. Rewards in the game must be 0 or 1, because devices round
@@ -24,13 +24,14 @@ from discreet.core.releases import Floats, Measurement
 
 __all__ = ["flips_ratio", "half_flips", "log_law"]
 
-_NEVER = -700.0  # logarithm that is used if a probability is 0 after rounding
+_NEVER = -700.0  # logarithm that replaces ln 0 if a probability is 0 after rounding
 
 
 @lru_cache(maxsize=256)
 def log_law(components: Components) -> Floats:
-    """Return the (N + 1,) values ln P(X = k), where X is a sum of independent Bin(N_j, p_j) and N is the sum
-    of N_j.
+    """Return the (N + 1,) values ln P(X = k) of a sum X of independent variables Bin(N_j, p_j).
+
+    N is the sum of N_j.
     """
     law = np.ones(1)
     for number, p in components:
@@ -71,8 +72,7 @@ def flips_ratio(query: CountQuery, measured: Sequence[Measurement], batches: Flo
 def half_flips(
     query: CountQuery, laws: Sequence[BinomialLaw], change: Floats, world: int, runs: int, luck: Any
 ) -> Floats:
-    """Return (runs,) simulated likelihood ratios of one batch in which each counter has only half of its
-    flips.
+    """Return (runs,) simulated likelihood ratios of one batch with half of the flips in each counter.
 
     The ratios are computed with the distribution of this smaller noise.
 

@@ -1,19 +1,19 @@
 r"""White-box audits: tests of identities that the sessions of every privatizer must satisfy, at full size.
 
-The audits use the same session API as all other code. They compare two sessions under one seed whose data
-differ in one user's record. The noise cancels, so the change of every number is exact. Let B_f be the matrix
-that mixes independent noise of scale 1 into the releases of family f (:mod:`discreet.audit.noise_model`). Let
-u_k be the response of the releases to a unit change of user k. For Gaussian noise, the user's loss in family
-f is the user's change times the l2 norm of B_f^+ u_k. For Laplace noise, it is the change times the least
-||s||_1 with B_f s = u_k. The losses of all families are combined. The audit takes the largest loss over all
-users and over many changes. Whitened residuals B_f^-1 (release - sums) are tested for the claimed
-distribution, and for independence between cells and between releases.
+The audits use the same session API as all other code. The audits compare two sessions under one seed. The
+data of these sessions differ in one user's record. The noise cancels, so the change of every number is exact.
+Let B_f be the matrix that mixes independent noise of scale 1 into the releases of family f
+(:mod:`discreet.audit.noise_model`). Let u_k be the response of the releases to a unit change of user k. For
+Gaussian noise, the user's loss in family f is the user's change times the l2 norm of B_f^+ u_k. For Laplace
+noise, it is the change times the least ||s||_1 with B_f s = u_k. The losses of all families are combined. The
+audit takes the largest loss over all users and over many changes. Whitened residuals B_f^-1 (release - sums)
+are tested for the claimed distribution, and for independence between cells and between releases.
 
-The policies alternate from release to release (all actions, the first action, the last action), so that the
-schedules of rows advance at different times. The users have fixed trajectories that follow these policies.
-Devices that report a few steps are run on every outcome of their random bits at a small size
-(:mod:`discreet.audit.local_output_law`), which gives the exact largest likelihood ratio. At full size these
-devices are run on seeded random bits, and the audit counts how often they report the true record.
+The policies alternate from release to release (all actions, the first action, the last action), so that rows
+are visited in different releases. The users have fixed trajectories that follow these policies. Some devices
+report only a few steps. These devices are run on every outcome of their random bits at a small size
+(:mod:`discreet.audit.local_output_law`), which gives the exact largest likelihood ratio. For problems of full
+size, these devices are run on seeded random bits, and the audit counts how often they report the true record.
 
 Linear learners are tested in the games of :mod:`discreet.audit.linear_games` at H = 4, with contexts that
 change from release to release. If offline data are queried again, every answer is a further family. The noise
@@ -83,7 +83,7 @@ __all__ = ["Identity", "agreeing", "white_box"]
 
 @dataclass(frozen=True)
 class Identity:
-    """Result of the test of one identity, with a text that states the measured and the allowed value.
+    """Result of the test of one identity. A string states the measured and the allowed value.
 
     ``passed`` is None if the identity does not apply.
     """
@@ -109,7 +109,7 @@ def _life(layout: Layout, states: Sequence[int], action: int, reward: Sequence[f
 
 
 def _nth(layout: Layout, state: int, action: int) -> int:
-    """Return the admissible action with index ``action`` in a state, or the last one if there are fewer."""
+    """Return the admissible action with index ``action`` in a state. If there are fewer, return the last."""
     row = _admissible(layout, state)
     return int(row[min(action, len(row) - 1)])
 
@@ -135,8 +135,8 @@ def _random_life(layout: Layout, luck: np.random.Generator) -> Trajectory:
 _EVERY, _FIRST, _LAST = None, 0, 10**6  # Policies of releases: uniform, first action, last action.
 _CYCLE = (_EVERY, _FIRST, _LAST, _LAST)
 _SHARES = (None, 0.3, 0.6)
-_FORGETS = (2, 5)  # Releases of a query with groups after which earlier batches are forgotten.
-# Values of C at successive releases, as shares of its range; infinity stands for centred rewards.
+_FORGETS = (2, 5)  # Releases of a query with groups. After these releases, earlier batches are forgotten.
+# Values of C at successive releases, as shares of its range. Infinity means centred rewards.
 _CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)
 
 
@@ -188,8 +188,9 @@ class _PrivatizerBench:
         return int(np.searchsorted(np.array(self.times), user, side="right"))
 
     def lives(self, moved: int | None = None) -> list[Trajectory]:
-        """Return one trajectory per user. All users stay in one state; user ``moved`` (from 0) stays in
-        another state.
+        """Return one trajectory per user. All users stay in one state.
+
+        User ``moved`` (counted from 0) stays in another state.
         """
         return [self.moving(user) if user == moved else self.still(user) for user in range(self.times[-1])]
 
@@ -223,7 +224,7 @@ class _PrivatizerBench:
     def cut(self, release: int) -> float | None:
         """Return the clipping threshold C for the users before this release, or None without clipping.
 
-        C grows from release to release. Finally it is infinite, and centred rewards are released.
+        C increases from release to release. Finally it is infinite, and centred rewards are released.
         """
         if not getattr(self.query, "cut", 0.0):
             return None
@@ -236,7 +237,7 @@ class _PrivatizerBench:
         return self.query.to_cells(self.query.contribution(life, group, self.cut(release)))
 
     def sums(self) -> Floats:
-        """Return the (T, cells) exact sums of each batch, if all users stay in one state."""
+        """Return the (T, cells) exact sums of each batch if all users stay in one state."""
         out = np.zeros((len(self.times), self.query.cells))
         for user in range(self.times[-1]):
             out[self.batch(user)] += self.cells(self.still(user), self.batch(user))
@@ -268,8 +269,9 @@ class _PrivatizerBench:
 
 @dataclass(frozen=True, eq=False)
 class _LinearBench(_PrivatizerBench):
-    """Sessions of a privatizer for linear sums. The context of the first plan has the largest loss; others
-    are random.
+    """Sessions of a privatizer for linear sums.
+
+    The context of the first plan has the largest loss. Other contexts are random.
     """
 
     def context(self, release: int) -> dict[str, Floats]:
@@ -291,9 +293,7 @@ class _LinearBench(_PrivatizerBench):
         return summand(self.query, life, self.context(release))
 
     def ends(self) -> list[tuple[Trajectory, Trajectory]]:
-        """Return pairs of trajectories that stay in one state each, so that the change of every step is
-        largest.
-        """
+        """Return pairs of trajectories with the largest change at every step. Each stays in one state."""
         layout = self.query.layout
         return [
             (_life(layout, [a], 0, [r]), _life(layout, [b], 0, [q]))
@@ -303,8 +303,9 @@ class _LinearBench(_PrivatizerBench):
         ]
 
     def asked(self, lives: Sequence[Trajectory], run: int = 0) -> tuple[list[Release], list[AnsweredQuery]]:
-        """Run a session, and return its releases and all planned queries. The queries have the values of
-        largest loss.
+        """Run a session, and return its releases and all planned queries.
+
+        The queries have the values of largest loss.
         """
         query, session, came = self.query, self.session(run), 0
         values = audit_linear.values_of(query)
@@ -329,8 +330,9 @@ class _LinearBench(_PrivatizerBench):
 
 
 def _changes(bench: _PrivatizerBench, pairs: int, release: int = 0) -> Floats:
-    """Return the (n, cells) changes of contributions between extreme pairs and ``pairs`` random pairs of
-    trajectories.
+    """Return the (n, cells) changes of contributions between pairs of trajectories.
+
+    The pairs are the extreme pairs and ``pairs`` random pairs.
     """
     return np.array(
         [bench.cells(one, release) - bench.cells(other, release) for one, other in bench.pairs(pairs)]
@@ -462,7 +464,7 @@ def _noise_checks(
     if square or not laplace:
         both = seeds * np.einsum("ic,jc->ij", due.astype(np.float64), due.astype(np.float64))
         mixed = agreeing(np.einsum("sic,sjc->ij", signs, signs), both, alarm / 8 / count)
-    # entries are uncorrelated but not independent: their products have mean 0 and an estimated variance
+    # entries are uncorrelated but not independent, so their products have mean 0 and an estimated variance
     else:
         products = np.einsum("sic,sjc->ij", draws, draws)
         squares = np.einsum("sic,sjc->ij", draws**2, draws**2)
@@ -495,7 +497,7 @@ def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
 
 
 def _stated(bench: _PrivatizerBench, noise: Noise) -> Identity:
-    """Check that the standard deviations that releases state agree with the mixing matrix B."""
+    """Check that the stated standard deviations of releases agree with the mixing matrix B."""
     name, worst = "stated laws have the noise's standard deviation", 0.0
     if noise.mixings is None:
         return Identity(
@@ -530,7 +532,7 @@ def _refusals(bench: _PrivatizerBench, still: Trajectory) -> Identity:
                 message: Message = encoder(life, plan, SeededRng(Seeded(0).keys.noise, 0))
                 session.submit(message)
                 accepted.append(name)
-                # the session accepted the record as that of the first user; one accepted record is enough
+                # the session accepted this as the record of the first user; one accepted record is enough
                 return
             except (ValueError, IndexError):
                 continue
@@ -542,7 +544,7 @@ def _refusals(bench: _PrivatizerBench, still: Trajectory) -> Identity:
         try:
             tried = bench.read(bench.releases(lives, before=try_all)).values
             same = np.array_equal(plain, tried)
-        except RuntimeError:  # an accepted record took the place of the user's own record
+        except RuntimeError:  # raised if an accepted record was counted instead of the user's own record
             same = False
     else:
         session: Any = bench.session()
@@ -557,8 +559,7 @@ def _refusals(bench: _PrivatizerBench, still: Trajectory) -> Identity:
 
 
 def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> Identity:
-    """Check that the outputs under both hypotheses of a game are identical until the target's record is
-    submitted.
+    """Check that outputs are identical under both hypotheses until the target's record is submitted.
 
     The compared outputs include the target's plan.
     """
@@ -574,8 +575,9 @@ def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> I
 
 
 def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, people: Game) -> Identity:
-    """Check that a repeated request returns the same release, also after a restart, and changes no later
-    release.
+    """Check that a repeated request returns the same release and changes no later release.
+
+    A restart must not change this.
     """
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
@@ -627,12 +629,12 @@ def white_box(
 
     Parameters
     ----------
-    layout : size of the problem; S = 6, A = 2, H = 20 by default. Linear learners have their own games
-    budget : budget of the privatizer, from which linear learners choose options
+    layout : size of the problem. None: S = 6, A = 2, H = 20. Linear learners have their own games
+    budget : budget of the privatizer. Linear learners choose options from it
     users : number of users in each session, 4 to 64
     alarm : probability of a false alarm in any statistical test (distribution, independence, frequency of
         true reports). All other tests are exact
-    restart : function that takes a session and returns a restored session, which was saved
+    restart : function that saves a session and returns the restored session
     """
     users = checks.integer("users", users, 4, 64)
     learner, layout = learner or reactive(start), layout or Layout(6, 2, 20)
@@ -710,8 +712,8 @@ def _noise_and_loss(bench: _PrivatizerBench, claim: Any, noise: Noise, alarm: fl
     if not noise.measured and noise.mixings is None:
         if noise.laplace:
             return [*out, Identity("noise and realised loss", None, "how noise is mixed is not known")]
-        # The mixing matrix is unknown, so the covariance is estimated. Cells are exchangeable samples for
-        # this.
+        # The mixing matrix is unknown, so the covariance is estimated from exchangeable samples. Cells are
+        # such samples.
         many = np.moveaxis(residuals / np.repeat(noise.scales, np.diff(query.offsets)), 1, 0)
         many = many.reshape(len(times), -1)
         root = np.linalg.cholesky(many @ many.T / many.shape[1])
@@ -733,8 +735,9 @@ def _noise_and_loss(bench: _PrivatizerBench, claim: Any, noise: Noise, alarm: fl
 
 # --------------------------------------------------------------------- answers from offline data
 def _answer_noise(bench: _LinearBench, run: int) -> Floats:
-    """Return the (T, steps d) noise of every answer in units of the scale that it states; 0 without a
-    query.
+    """Return the (T, steps d) noise of every answer, in units of the scale that the answer states.
+
+    Without a query, the noise is 0.
     """
     query, lives = bench.query, bench.lives()
     _, asked = bench.asked(lives, run)
@@ -746,9 +749,7 @@ def _answer_noise(bench: _LinearBench, run: int) -> Floats:
 
 
 def _answers(bench: _LinearBench) -> list[Identity]:
-    """Check that a user changes only later answers, by the user's own record, and that unplanned queries
-    fail.
-    """
+    """Check that a user's record changes only later answers, and that unplanned queries fail."""
     query, users, wrong = bench.query, bench.times[-1], 0
     _, base = bench.asked(bench.lives())
     for k in range(users):
@@ -791,11 +792,10 @@ def _answers(bench: _LinearBench) -> list[Identity]:
 
 
 def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
-    """Return the (users, pairs) losses in the answers if a user's record is exchanged by a pair of
-    trajectories.
+    """Return the (users, pairs) losses in the answers if a user's record is exchanged.
 
-    A loss is a sum over all later answers. Each absolute shift, in units of noise, is raised to ``power`` and
-    added.
+    Each pair of trajectories is one exchange. A loss is a sum over all later answers. Each absolute shift, in
+    units of noise, is raised to ``power`` and added.
     """
     query = bench.query
     _, asked = bench.asked(bench.lives())
@@ -811,7 +811,7 @@ def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
 def _mixings(bench: _PrivatizerBench, noise: Noise, read: Readings) -> list[Floats]:
     """Return the mixing matrix B_f of each family.
 
-    For measurements, it is the diagonal matrix of the stated scales; the scale is 1 if a release omits the
+    For measurements, it is the diagonal matrix of the stated scales. The scale is 1 if a release omits the
     family.
     """
     if noise.mixings is not None:
@@ -820,8 +820,9 @@ def _mixings(bench: _PrivatizerBench, noise: Noise, read: Readings) -> list[Floa
 
 
 def _told(bench: _PrivatizerBench, read: Readings) -> list[tuple[NDArray[np.bool_], Floats]]:
-    """Return, for each family, the (T,) mask of the releases that contain it, and the (T,) scales that they
-    state.
+    """Return, for each family, the releases that contain it and the scales that they state.
+
+    The releases are given as a (T,) mask, and the scales have the shape (T,).
     """
     columns = [read.scales[:, at] for at in bench.query.offsets[:-1].tolist()]
     return [(np.isfinite(column), column) for column in columns]
@@ -863,7 +864,7 @@ def _loss(
         return Identity(name, None, "the guarantee claims none")
     words = ""
     if noise.laplace and claim.delta and loss > stated:
-        # The noise was calibrated by its privacy-loss distribution; compute epsilon in this way for the worst
+        # If a privacy-loss distribution calibrated the noise, compute epsilon in the same way for the worst
         # exchanges.
         worst = sorted(zip(losses.max(axis=0).tolist(), range(losses.shape[1]), strict=True))[-8:]
         user = int(losses.max(axis=1).argmax())
@@ -882,9 +883,7 @@ def _numerical(
     responses: Sequence[Floats],
     delta: float,
 ) -> float:
-    """Return epsilon at ``delta`` for one exchange, computed from the privacy-loss distribution of Laplace
-    noise.
-    """
+    """Return epsilon at ``delta`` for one exchange under Laplace noise, by its privacy-loss distribution."""
     counts: dict[float, int] = {}
     parts = np.split(change, bench.query.offsets[1:-1])
     for part, b, response in zip(parts, mixings, responses, strict=True):
@@ -899,7 +898,7 @@ def _numerical(
 def _reports(start: Start, learner: Any, bench: _PrivatizerBench, seed: int, alarm: float) -> list[Identity]:
     """Check the exact distribution of reports at small sizes, and the frequency of true reports at full size.
 
-    Reports are made by devices, or by a trusted server with the randomizer that the session states.
+    Devices make the reports, or a trusted server with the randomizer that the session states.
     """
     name, worst, claimed, ran = "a message's exact law loses at most the claimed", 0.0, 0.0, 0
     for horizon, most in ((1, 64), (2, 8)):
@@ -931,16 +930,14 @@ def _reports(start: Start, learner: Any, bench: _PrivatizerBench, seed: int, ala
 
 
 def _randomizer(session: Any, encoder: Any) -> Any:
-    """Return the code that makes reports: the devices' encoder, or the randomizer that a trusted server
-    runs.
-    """
+    """Return the code that makes reports: the devices' encoder, or the trusted server's randomizer."""
     return getattr(session, "open_randomizer", encoder)
 
 
 def _own_reports(bench: _PrivatizerBench, alarm: float) -> Identity:
     """Check at full size how often reports contain the true record.
 
-    The expected frequency is determined by the public parameters of the mechanism.
+    The public parameters of the mechanism determine the expected frequency.
     """
     name = "own records are reported as often as stated"
     reports: Any = None

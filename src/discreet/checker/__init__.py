@@ -1,5 +1,6 @@
-"""Independent verifier of privacy statements, as one file of standard Python, with its test vectors.
+"""Independent verifiers of privacy statements, with their test vectors.
 
-``verify_statement.py`` imports nothing of this library. ``vectors.json`` has values that every verifier must
-find.
+``verify_statement.py`` is one file of standard Python, and ``verify_statement.html`` is a page for browsers
+that works offline. Both import nothing of this library. ``vectors.json`` has values that every verifier must
+compute.
 """

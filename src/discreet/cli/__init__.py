@@ -1,6 +1,6 @@
-"""The command line. Commands only read arguments, call the library and print results.
+"""Command line. Commands only read arguments, call the library and print results.
 
-:mod:`~discreet.cli.common` has the code that commands share; the other modules contain the commands.
+:mod:`~discreet.cli.common` contains code that commands share. The other modules contain the commands.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from discreet.cli import prepare  # noqa: F401
 from discreet.cli import learn as stored  # noqa: F401
 from discreet.cli import evaluate  # noqa: F401
 from discreet.cli import keys as owner  # noqa: F401
+from discreet.cli import disclosures  # noqa: F401
 from discreet.cli import service  # noqa: F401
 from discreet.cli import audit as evidence  # noqa: F401
 # isort: on
@@ -46,9 +47,9 @@ def _root(
 def main() -> None:
     """Run the ``discreet`` command.
 
-    Imported objects stay in use until the process ends. By default the garbage collector scans these objects
-    repeatedly, and twice at the end, which takes a third of the time of a short command. Here the collector
-    runs rarely, and not at the end.
+    Imported objects are used until the process ends. By default the garbage collector scans these objects
+    repeatedly, and twice at the end, which takes a third of the time of a short command. Therefore the
+    collector runs rarely here, and not at the end.
     """
     gc.set_threshold(50_000, 20, 20)
     atexit.register(gc.freeze)

@@ -1,4 +1,4 @@
-"""Commands that test implementations, declarations and privacy claims, and the command warmup.
+"""Commands that test implementations, declarations and privacy claims, and the command ``warmup``.
 
 The commands are check-plugin, check-noise, check-vector and audit.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @command
 def check_plugin(
     module: Annotated[
-        str | None, typer.Argument(help="A module that registers names; default: everything.")
+        str | None, typer.Argument(help="Module that registers names (default: all names).")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -77,7 +77,8 @@ def _summarize(outcomes: Sequence[CheckResult], as_json: bool) -> None:
 @command
 def check_noise(
     noise: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="A module, and in it a noise or its class.")
+        str,
+        typer.Argument(metavar="MODULE:NAME", help="Module, and the name of a noise or of its class in it."),
     ],
     scale: Annotated[float, typer.Option(help="Scale of the noise.")] = 1.0,
     grid: Annotated[int, typer.Option(help="Draws are multiples of 1 / GRID; a power of two.")] = 64,
@@ -94,14 +95,14 @@ def check_noise(
 @command
 def check_vector(
     vector: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="A module, and in it a bounded vector.")
+        str, typer.Argument(metavar="MODULE:NAME", help="Module, and the name of a bounded vector in it.")
     ],
     env: EnvOption = None,
     env_option: EnvOptions = None,
     context: Annotated[
         Path | None, typer.Option(help="File .npz of the public arrays that the function receives.")
     ] = None,
-    records: Annotated[int, typer.Option(help="Number of random trajectories, from 10 on.")] = 200,
+    records: Annotated[int, typer.Option(help="Number of random trajectories, at least 10.")] = 200,
     as_json: JsonFlag = False,
 ) -> None:
     """Check that a vector that you define is a function of one user's trajectory only."""
@@ -145,15 +146,15 @@ def _declared(found: DeclaredChecks, as_json: bool) -> None:
 @command
 def audit(
     privatizer: Annotated[str | None, typer.Option(help="Privatizer.")] = None,
-    learner: Annotated[str | None, typer.Option(help="Learner that asks and plans.")] = None,
+    learner: Annotated[str | None, typer.Option(help="Learner whose query and plans are used.")] = None,
     epsilon: Annotated[float, typer.Option(help="Privacy budget, above 0.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Privacy delta, in (0, 1); 0: pure epsilon.")] = 0.0,
     option: KnobOptions = None,
-    runs: Annotated[int, typer.Option(help="Runs in each of the two worlds, from 800 on.")] = 8000,
+    runs: Annotated[int, typer.Option(help="Runs with each of the two data sets, at least 800.")] = 8000,
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 1,
     alarm: Annotated[float, typer.Option(help="Probability of a false alarm.")] = 1e-6,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every mechanism at epsilon (and at delta, by default 1e-6).")
+        bool, typer.Option("--all", help="Audit every mechanism at epsilon (and at delta, 1e-6 by default).")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="With --all: write the tables as Markdown.")] = None,
     plugin: PluginOption = None,
@@ -200,8 +201,8 @@ def _audited(
     delta: float,
     option: list[str] | None,
 ) -> tuple[Any, Any]:
-    """Build and return (learner, privatizer) from names and options. If ``learner`` is None, the returned
-    learner is None.
+    """Build (learner, privatizer) from names and options. If ``learner`` is None, the returned learner is
+    None.
     """
     from discreet import registry
     from discreet.experiments import build_run

@@ -1,9 +1,8 @@
-"""Code that all commands share: the application, error messages of one line, tables, progress bars, JSON
-output.
+"""Code that all commands share: application, one-line error messages, tables, progress bars and JSON output.
 
 Results are printed on standard output (with ``--json``, as a single JSON document). Progress and remarks are
 printed on standard error. The exit status is 0 after success, 1 if a check or the execution failed, 2 for
-invalid input, and 130 after an interrupt. For invalid input, one line names the argument, its value and the
+invalid input, and 130 after an interrupt. For invalid input, one line states the argument, its value and the
 allowed values.
 """
 
@@ -56,7 +55,7 @@ def _names_of(kind: Any) -> str:
 
 
 class Group(typer.core.TyperGroup):
-    """Group of commands that the help lists in the order in which the commands were added."""
+    """Group of commands that the help lists in the order of their definition."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands, in the order in which their functions were passed to
@@ -83,7 +82,8 @@ class OneLine(Group):
         try:
             status = super().main(args, standalone_mode=False, **extra)
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader of the output has closed the pipe, as in `discreet list | head`
+        except BrokenPipeError:  # the reader of the output has closed the pipe, for example in `discreet list
+            # | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it is flushed again at exit
             sys.exit(1)
         except Exception as error:
@@ -98,8 +98,8 @@ class OneLine(Group):
 
 
 def _refused(error: Any, given: Sequence[str]) -> str:
-    """Return a line that describes an error of the parser: the argument, its value if it has one, and the
-    allowed values.
+    """Return one line that describes an error of the parser: argument, value (if it has one) and allowed
+    values.
     """
     context, param = getattr(error, "ctx", None), getattr(error, "param", None)
     path = getattr(context, "command_path", "discreet")
@@ -114,7 +114,7 @@ def _refused(error: Any, given: Sequence[str]) -> str:
 
 
 def _meant(name: str, context: Any) -> str | None:
-    """Return a hint for an option ``name`` that the command does not have; return None without a hint.
+    """Return a hint for an option ``name`` that the command does not have; None without a hint.
 
     The hint is the new name of the option, an option with the same meaning, or a command that has the option.
     """
@@ -152,15 +152,19 @@ def _value_of(param: Any, given: Sequence[str]) -> str | None:
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 WorkersOption = Annotated[int | None, typer.Option(help="Parallel runs (default: all processors).")]
-OutOption = Annotated[Path | None, typer.Option(help="Result folder; seeds that it holds are not run again.")]
+OutOption = Annotated[Path | None, typer.Option(help="Result folder. Seeds in it are not run again.")]
 EngineOption = Annotated[
     str | None,
-    typer.Option(help="Where runs happen: local (default), dask://HOST:PORT, ray[://HOST:PORT], slurm."),
+    typer.Option(
+        help="Where runs are executed: local (default), dask://HOST:PORT, ray[://HOST:PORT], slurm."
+    ),
 ]
 ShardOption = Annotated[
     str | None, typer.Option(help="i/n: only the i-th of n equal parts of the runs, for job arrays.")
 ]
-ConfigArgument = Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")]
+ConfigArgument = Annotated[
+    Path | None, typer.Argument(help="Configuration file; options on the command line override it.")
+]
 EnvOption = Annotated[str | None, typer.Option(help="NAMES(environment) (default: riverswim).")]
 EnvOptions = Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment. Repeatable.")]
 LearnerOption = Annotated[str | None, typer.Option(help="NAMES(learner) (default: noise-aware).")]
@@ -180,7 +184,8 @@ PriorOption = Annotated[
     typer.Option(help="Public prior of the learner: a table (.csv) or an earlier release (.parquet)."),
 ]
 PriorStrengthOption = Annotated[
-    float | None, typer.Option(help="Visits that each pair of the prior is worth (default: 100).")
+    float | None,
+    typer.Option(help="Number of visits to which each pair of the prior is equivalent (default: 100)."),
 ]
 EpisodesOption = Annotated[int | None, typer.Option(help="Users, one episode each (default: 20000).")]
 PluginOption = Annotated[
@@ -188,7 +193,7 @@ PluginOption = Annotated[
 ]
 
 
-# if --out is given, an interrupt of these commands keeps finished seeds
+# with --out, these commands keep finished seeds after an interrupt
 _KEEP_SEEDS = ("run", "sweep", "compare", "tune")
 
 
@@ -232,9 +237,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def guarded(function: F) -> F:
-    """Return a wrapper that converts the function's expected exceptions to a one-line message and an exit
-    status.
-    """
+    """Return a wrapper that converts expected exceptions to a one-line message and an exit status."""
     _ORDER.append(_name_of(function))
 
     @functools.wraps(function)
@@ -305,7 +308,10 @@ def console() -> Console:
 
 
 def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """Return an empty table. right : names of the columns that are aligned to the right."""
+    """Return an empty table.
+
+    - right : names of the columns that are aligned to the right.
+    """
     from rich import box
     from rich.table import Table
 
@@ -358,9 +364,7 @@ def check_files(files: Sequence[str], **named: Path) -> None:
 
 
 def announce_compilation() -> None:
-    """Arrange that a line is printed when a kernel is compiled. Compilation of kernels that are not in the
-    cache takes some time.
-    """
+    """Arrange that a line is printed when a kernel is compiled, because compilation takes some time."""
     from discreet.experiments.compile_notice import announce
 
     announce(_say_compiling)
@@ -373,7 +377,7 @@ def _say_compiling() -> None:
 def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
     """Parse options of the form KEY=VALUE, and return them as a mapping.
 
-    flag : name of the option, which error messages state.
+    flag : name of the option in error messages.
     """
     found: dict[str, str] = {}
     for item in given or []:
@@ -397,7 +401,9 @@ def settings_of(given: Sequence[str] | None) -> tuple[str | None, dict[str, str]
 def typed_pairs(flag: str, given: Sequence[str] | None, kinds: Mapping[str, type]) -> dict[str, Any]:
     """Parse options of the form KEY=VALUE that can have only certain keys.
 
-    flag : name of the option, which error messages state. kinds : type of the value of each allowed key.
+    - flag : name of the option in error messages.
+    - kinds : type of the value of each allowed key.
+
     Raises ``ValueError`` for an unknown key and for a value of a wrong type.
     """
     from discreet import registry

@@ -1,4 +1,4 @@
-"""The command evaluate: gains of any policies, from a release that was made before."""
+"""Command ``evaluate``: gains of policies, estimated from an earlier release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def evaluate(
         typer.Argument(
             metavar="POLICY",
             help="Policies: .csv (state,action[,probability], or with step), .npy, .parquet of save_policy, "
-            "policy.py, or folders with a policy.csv. Their intervals hold together.",
+            "policy.py, or folders with a policy.csv. Their intervals hold jointly.",
         ),
     ],
     from_release: Annotated[
@@ -33,7 +33,7 @@ def evaluate(
     share: Annotated[float, typer.Option(help="Share of the training part, in (0, 1).")] = 0.5,
     level: Annotated[float, typer.Option(help="Joint confidence level of the intervals.")] = 0.95,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Compare each other policy with the first one, too.")
+        bool, typer.Option("--compare", help="Also compare each other policy with the first one.")
     ] = False,
     run_code: Annotated[bool, typer.Option("--run-code", help="Execute a policy.py.")] = False,
     as_json: JsonFlag = False,

@@ -1,4 +1,4 @@
-"""Two examples of each command, for the end of the command's help text."""
+"""Two examples of each command, printed at the end of the command's help text."""
 
 from __future__ import annotations
 
@@ -74,6 +74,11 @@ EXAMPLES = {
         "discreet synthesize policy --users 1000 --members 10 --seed 1 --out synthetic.csv",
     ),
     "keys": ("discreet keys new officer.key", "discreet keys show officer.key"),
+    "registry": (
+        "discreet registry policy --out ward_2026.yaml",
+        "discreet registry policy --status Pending --out ward_2026.yaml",
+    ),
+    "crosswalk": ("discreet crosswalk policy", "discreet crosswalk policy --out crosswalk.md"),
     "sign": (
         "discreet sign policy --key officer.key",
         "discreet sign policy --key officer.key --name Officer",
@@ -101,5 +106,5 @@ EXAMPLES = {
 
 
 def examples_of(name: str) -> str | None:
-    """Return the examples at the end of a command's help text; return None if the command has no examples."""
+    """Return the examples at the end of a command's help text; None if the command has no examples."""
     return "\n\n".join(("Examples:", *EXAMPLES[name])) if name in EXAMPLES else None

@@ -1,4 +1,4 @@
-"""Commands for data owners and for persons who approve a release: keys and sign."""
+"""Commands for data owners and approvers of releases: ``keys`` and ``sign``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from discreet.cli.common import JsonFlag, PluginOption, command, console, print_
 from discreet.cli.passphrases import PassphraseFile, changed_passphrase, new_passphrase, passphrase_of
 
 KeyOption = Annotated[
-    Path | None, typer.Option("--key", help="Private key file (mode 0600) that signs; see `discreet keys`.")
+    Path | None,
+    typer.Option("--key", help="Private key file (mode 0600) for the signature; see `discreet keys`."),
 ]
 
 
@@ -25,7 +26,7 @@ def keys(
             "that of a private key."
         ),
     ],
-    file: Annotated[Path, typer.Argument(help="Private key; the public one is beside it, FILE.pub.")],
+    file: Annotated[Path, typer.Argument(help="Private key file; the public key is in FILE.pub.")],
     passphrase: Annotated[
         bool | None,
         typer.Option(help="With new and passphrase: encrypt the private key (passphrase: the default)."),
@@ -52,7 +53,7 @@ def keys(
     elif what == "show":
         public = signatures.read_private_key(file, "file", passphrase_of(file, passphrase_file)).public
     else:
-        # the old passphrase is asked for first, and only once
+        # the old passphrase is requested first, and only once
         old = cache(passphrase_of(file, passphrase_file))
         signatures.read_private_key(file, "file", old)
         new = None if passphrase is False else changed_passphrase(file, new_passphrase_file)
@@ -70,12 +71,12 @@ def keys(
 def sign(
     folder: Annotated[Path, typer.Argument(help="A folder that `discreet learn` made.")],
     key: KeyOption = None,
-    name: Annotated[str, typer.Option(help="Whose key it is: a line beside the signature.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the holder of the key, stored with the signature.")] = "",
     passphrase_file: PassphraseFile = None,
     ledger: Annotated[
-        Path | None, typer.Option(help="Compare with this ledger first (default: the user's own).")
+        Path | None, typer.Option(help="Compare with this ledger first (default: the user's ledger).")
     ] = None,
-    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not look at any ledger.")] = False,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not use a ledger.")] = False,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Commands for stored trajectories, such as learn, power, aggregate, verify and ledger."""
+"""Commands for stored trajectories, such as ``learn``, ``power``, ``verify`` and ``ledger``."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ SettingOptions = Annotated[
 
 
 def source_of(given: Sequence[str] | None, *keys: str) -> dict[str, Any]:
-    """Return the keys and values of ``--source``. keys : allowed keys; all of them if none is given."""
+    """Return the keys and values of ``--source``.
+
+    - keys : allowed keys; all of them if none is given.
+    """
     return typed_pairs("source", given, dict.fromkeys(keys or _SOURCE, str))
 
 
@@ -142,12 +145,13 @@ LedgerOption = Annotated[
     Path | None, typer.Option(help="Ledger (default: the user's own).", rich_help_panel="Budget")
 ]
 BudgetRho = Annotated[
-    float | None, typer.Option("--rho", help="Budget in zCDP, in place of epsilon.", rich_help_panel="Budget")
+    float | None, typer.Option("--rho", help="Budget in zCDP instead of epsilon.", rich_help_panel="Budget")
 ]
 UnsupportedOption = Annotated[
     str,
     typer.Option(
-        help="Where data are too few: abstain, behaviour or policy.", rich_help_panel="Report and statement"
+        help="Action where there are too few data: abstain, behaviour or policy.",
+        rich_help_panel="Report and statement",
     ),
 ]
 CompareOption = Annotated[
@@ -170,7 +174,7 @@ ReportOption = Annotated[
 ]
 _REPORT = {"operator": str, "approval": str, "purpose": str, "level": float, "return_bound": float}
 SeedOption = Annotated[
-    int | None, typer.Option(help="For simulation: noise that repeats and protects nobody.")
+    int | None, typer.Option(help="For simulation: noise from a seed, which protects no user.")
 ]
 SyntheticInput = Annotated[
     bool,
@@ -190,8 +194,8 @@ JudgeShare = Annotated[
     typer.Option(
         "--judge-share",
         help="Share of people, in (0, 1), who are not learned from and judge the policy instead, with the "
-        "same budget: each person is in one of the two groups. For decision points whose rewards are paid by "
-        "a rule.",
+        "same budget: each person is in one of the two groups. For linear-advantage, and for decision points "
+        "whose rewards are paid by a rule.",
     ),
 ]
 
@@ -312,7 +316,7 @@ def replan(
     unsupported: UnsupportedOption = "abstain",
     compare: CompareOption = None,
     rewards: Annotated[
-        Path | None, typer.Option(help="Known rewards in place of the schema's: .csv or .npy.")
+        Path | None, typer.Option(help="Known rewards instead of those of the schema: .csv or .npy.")
     ] = None,
     report: ReportOption = None,
     plugin: PluginOption = None,
@@ -357,9 +361,7 @@ def _given(epsilon: float | None, delta: float | None, rho: float | None) -> dic
 
 
 def _print_learned(outcome: LearnResult, out: Path, as_json: bool) -> None:
-    """Print the result of learning: the first line of the report, the guarantee, warnings, files and next
-    commands.
-    """
+    """Print the result of learning: first line of the report, guarantee, warnings, files, next commands."""
     from discreet.pipeline.judge_group import judgement_of, verdict
 
     document, judged = outcome.statement.to_dict(), judgement_of(out)
@@ -385,21 +387,19 @@ def _print_learned(outcome: LearnResult, out: Path, as_json: bool) -> None:
 
 
 def _rules_of_release(compare: list[Path] | None, release: Path) -> tuple[StationaryRule, ...]:
-    """Read the rules with which the policy will be compared. The schema is in the folder of the release."""
+    """Read the rules to which the policy will be compared. The schema is in the folder of the release."""
     if not compare:
         return ()
     from discreet.data.schema import read_schema
 
     path = release.parent / "schema.toml"
     if not path.is_file():
-        raise ValueError(f"{release}: the folder's schema.toml must lie beside it")
+        raise ValueError(f"{release}: schema.toml must be in the same folder")
     return _rules(compare, read_schema(path))
 
 
 def _rules(compare: list[Path] | None, public: Schema) -> tuple[StationaryRule, ...]:
-    """Read the rules with which the policy will be compared, so that invalid rules fail before budget is
-    spent.
-    """
+    """Read the rules for a comparison, so that invalid rules fail before budget is spent."""
     if not compare:
         return ()
     from discreet.reports.rule_files import read_rule
@@ -417,7 +417,7 @@ def _check_sources(
     if ledger is not None and no_ledger:
         raise ValueError("ledger: must not be given together with --no-ledger")
     if seed is not None and not no_ledger:
-        raise ValueError(f"seed = {seed}: noise from a seed protects nobody, must be given with --no-ledger")
+        raise ValueError(f"seed = {seed}: noise from a seed protects no user; must be given with --no-ledger")
     if not (files or sql is not None):
         raise ValueError("files: none is given; give trajectories (`discreet dry-run SCHEMA` needs none)")
 
@@ -433,7 +433,7 @@ def _looked_at(
     """Return the schema, and the source of rows after a check of the names and types of its columns.
 
     The source can also be a list of files with partial aggregates, or None for synthetic data. This check
-    comes before the import of learners, which takes a second, so that errors in files are reported without
+    comes before the import of learners, which takes a second. Errors in files are therefore reported without
     delay.
     """
     from discreet.data.schema import read_schema
@@ -505,8 +505,8 @@ def _first(
             return pipeline.learn(source, learner, out, scratch=scratch, workers=workers, **how)
         except DataError as error:
             error.add_note(
-                "This message is private, it quotes a person's row (rows are counted from 0, without a "
-                "header). Nothing was spent or written."
+                "This message is private, because it quotes a user's row (rows are counted from 0, "
+                "without the header). Nothing was spent or written."
             )
             raise
 
@@ -516,13 +516,13 @@ def aggregate(
     files: Annotated[
         list[str] | None, typer.Argument(help="Files of one part of the data, as for `discreet learn`.")
     ] = None,
-    schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: the same for all parts.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml, the same for all parts.")] = None,
     key: Annotated[
         Path | None, typer.Option(help="The run's secret key, the same for all parts (--new-key makes it).")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A new file, NAME.tally: RAW DATA, mode 0600.")] = None,
     new_key: Annotated[
-        Path | None, typer.Option(help="Make a new key, and nothing else. Delete it after the run.")
+        Path | None, typer.Option(help="Only create a new key. Delete it after the run.")
     ] = None,
     sql: SqlOption = None,
     source: SourceOption = None,
@@ -577,9 +577,9 @@ def aggregate(
             part = counted.aggregate_part(rows, counted_for, secret, progress=progress, scratch=scratch)
             part.save(out)
     except DataError as error:
-        error.add_note("This message is private, it quotes a person's row. Nothing was written.")
+        error.add_note("This message is private, because it quotes a user's row. Nothing was written.")
         raise
-    say(f"discreet: {out} is RAW DATA (exact sums): keep it and delete it as the trajectories")
+    say(f"discreet: {out} is RAW DATA (exact sums): store and delete it like the trajectories")
     if as_json:
         print_json({"out": str(out), "people": len(part.people)})
 
@@ -606,7 +606,7 @@ def _again(
 def _asked_again(release: Path, algorithm: str | None, option: list[str] | None) -> Any:
     """Return the learner for a new plan from a release.
 
-    By default it is the learner of the release with its stored options. Options on the command line replace
+    By default, it is the learner of the release with its stored options. Options on the command line replace
     stored options.
 
     The learner needs no privacy budget.
@@ -629,6 +629,7 @@ def _asked_again(release: Path, algorithm: str | None, option: list[str] | None)
 
 _EITHER = (
     "decision-points",
+    "linear-advantage",
     "world-model",
 )  # these learners, and plug-ins, can learn from noisy sums and from exact sums
 
@@ -641,8 +642,9 @@ def _asked(
 ) -> tuple[Any, Any]:
     """Build and return (learner, privatizer) from names and options.
 
-    The privatizer is None if the learner adds noise itself or is not private. exact : True if sums without
-    noise are allowed.
+    The privatizer is None if the learner adds noise itself, or is not private.
+
+    - exact : True if sums without noise are allowed.
     """
     from discreet import registry
 
@@ -822,7 +824,7 @@ def power(
             f"{row.gain:.3f} of {row.best:.3f}", f"{row.changes:.0f}",
         )  # fmt: skip
     console().print(table)
-    where = f"{world} " if world else "a made-up world of the schema's sizes, "
+    where = f"{world} " if world else "a synthetic environment of the schema's sizes, "
     console().print(
         f"{draws} simulated releases each, in {where}where the best policy gains {known.best:.3f}. "
         f"{_differs(world)}"
@@ -898,21 +900,25 @@ def _power_linear(
             f"{100 * row.high:.0f})", f"{100 * row.better:.0f} %", f"{row.gain:.3f} of {row.best:.3f}",
         )  # fmt: skip
     console().print(table)
-    where = f"{world}, " if world else "a made-up linear world of the schema's sizes, "
+    where = f"{world}, " if world else "a synthetic linear environment of the schema's sizes, "
     off = rows[0].nonlinear
     console().print(
-        f"{draws} data sets each, of people who were played in {where}where the best policy gains "
-        f"{known.best:.3f}; one half learns, the other one judges (--set judged=true). "
-        + (f"This world is not linear in these features: chances are off by up to {off:.2g}. " if off else "")
+        f"{draws} data sets each, of users simulated in {where}where the best policy gains "
+        f"{known.best:.3f}; one half is for learning, the other for evaluation (--set judged=true). "
+        + (
+            f"This environment is not linear in these features: probabilities differ by up to {off:.2g}. "
+            if off
+            else ""
+        )
         + _differs(world)
     )
 
 
 def _world(name: str, schema: Schema) -> PublicMDP:
-    """Return a public MDP and its behaviour policy, from the file or the environment with this name.
+    """Return a public MDP and its behaviour policy, from a file or from the environment with this name.
 
     A file is a table of the schema's states and actions. The behaviour policy of ICU-Sepsis is its expert
-    policy; the behaviour policy of any other environment is the uniform policy.
+    policy. For any other environment, it is the uniform policy.
     """
     if Path(name).suffix in (".csv", ".parquet"):
         from discreet.pipeline.environment_table import read_mdp
@@ -940,7 +946,7 @@ def verify(
         Path | None,
         typer.Option(help="Compare with this ledger too (default: the user's own, if it is there)."),
     ] = None,
-    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not look at any ledger.")] = False,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not use a ledger.")] = False,
     public_key: Annotated[
         list[Path] | None, typer.Option(help="Public key file whose holder must have signed. Repeatable.")
     ] = None,
@@ -996,7 +1002,7 @@ def verify(
 def _say_version(folder: Path) -> None:
     """Print a remark if another version of the library made the folder.
 
-    Verification compares the words of pages, and these words can differ between versions.
+    Verification compares the text of pages, which can differ between versions.
     """
     from discreet.names import __version__
     from discreet.reports.statement_page import told_in
@@ -1007,9 +1013,7 @@ def _say_version(folder: Path) -> None:
 
 
 def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
-    """Return the learner that made a folder, if one of the plug-in modules registers this learner; otherwise
-    return None.
-    """
+    """Return the learner that made a folder if a plug-in module registers it; otherwise None."""
     if not plugin:
         return None
     from discreet import registry
@@ -1030,8 +1034,8 @@ def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
 def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:
     """Open the ledger with which a folder is compared.
 
-    It is the given ledger or, if the folder has a ledger entry, the default ledger if that file exists.
-    Otherwise return None.
+    It is the given ledger. Otherwise, if the folder has a ledger entry, it is the default ledger. Returns
+    None if this file does not exist, or if the folder has no ledger entry.
     """
     from discreet.ledger.ledger import Ledger, default_path
     from discreet.reports.statement_page import told_in
@@ -1054,7 +1058,7 @@ def _signed(folder: Path, signers: Sequence[str]) -> Iterator[str]:
         known = "" if one["key"] in signers else " (a key that nobody has named here: give --public-key FILE)"
         yield f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"
     if not entries:
-        yield "Nobody has signed it (`discreet sign`)."
+        yield "No signature (`discreet sign` adds one)."
 
 
 # ------------------------------------------------------------------------------------- ledger
@@ -1063,10 +1067,12 @@ app.add_typer(ledger_app)
 
 
 def recover(
-    place: Annotated[Path, typer.Argument(help="The folder in which folders of runs lie.")] = Path("."),
-    ledger: Annotated[Path | None, typer.Option(help="Their ledger (default: the user's own).")] = None,
+    place: Annotated[Path, typer.Argument(help="Folder that contains the folders of runs.")] = Path("."),
+    ledger: Annotated[
+        Path | None, typer.Option(help="Ledger of the runs (default: the user's ledger).")
+    ] = None,
     finish: Annotated[
-        bool, typer.Option("--finish", help="Plan from the releases, name their folders, mark them.")
+        bool, typer.Option("--finish", help="Plan from the releases, rename their folders, and mark them.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -1074,7 +1080,7 @@ def recover(
     from contextlib import nullcontext
 
     if not place.is_dir():
-        raise ValueError(f"place = {str(place)!r}: must be the folder in which folders of runs lie")
+        raise ValueError(f"place = {str(place)!r}: must be the folder that contains the folders of runs")
 
     from discreet.ledger.ledger import Ledger, default_path
     from discreet.pipeline import recovery
@@ -1106,8 +1112,8 @@ def recover(
     )
     if any(row["state"] == "no release" for row in rows):
         console().print(
-            f"`no release`: nothing of it lies in {place}. If the run wrote elsewhere, give the folder that "
-            "--out was made in; else it ended before its noise was drawn, and what it reserved is spent."
+            f"`no release`: {place} contains no release of the run. If the run wrote to another folder, give "
+            "that folder. Otherwise, it ended before its noise was drawn, and its reservation is spent."
         )
 
 
@@ -1115,7 +1121,7 @@ command(recover, ledger_app)
 
 
 def _said(value: Any) -> Any:
-    """Return a value if JSON can represent it, otherwise a short text."""
+    """Return a value if JSON can represent it, and otherwise a short text."""
     return value if isinstance(value, str | int | float | bool | None) else _short(value)
 
 
@@ -1197,8 +1203,8 @@ def ledger(
             if all(entry.kind == "limit" for entry in book.entries(dataset)):
                 others = sorted({entry.dataset for entry in book.entries() if entry.dataset} - {dataset})
                 say(
-                    f"discreet: nothing has been spent on {dataset!r} in this ledger; the limit waits for "
-                    "releases from that name"
+                    f"discreet: nothing has been spent on {dataset!r} in this ledger; the limit applies to "
+                    "releases with this name"
                     + (f" (others here: {', '.join(map(repr, others[:8]))})" if others else "")
                 )
             if not delta:
@@ -1209,7 +1215,7 @@ def ledger(
         if heir is not None:
             assert dataset is not None and owner is not None
             book.hand_over(dataset, heir, owner)
-            say(f"discreet: the limit of {dataset!r} is now his who holds the key {heir}")
+            say(f"discreet: only the holder of the key {heir} can now change the limit of {dataset!r}")
         if require is not None:
             assert dataset is not None
             path_of_rule = require_ledger(require, book, dataset, owner)
@@ -1254,9 +1260,7 @@ ledger_app.callback(epilog=examples_of("ledger"))(guarded(ledger))
 
 
 def _spent(totals: TotalCost) -> str:
-    """Return a sentence that states the total privacy cost of a population's releases, and the owner's
-    limit.
-    """
+    """Return a sentence about the total privacy cost of a population's releases, and the owner's limit."""
     from discreet.accounting.text.guarantee_sentences import up
 
     releases = f"{totals.reservations} release{'s' if totals.reservations != 1 else ''}"
@@ -1288,8 +1292,10 @@ def _plainly(values: dict[str, Any]) -> dict[str, Any]:
 @command
 def simulate_data(
     env: Annotated[str, typer.Argument(help="Environment that generates the users.")],
-    users: Annotated[int, typer.Option(help="People, one episode each.")],
-    out: Annotated[Path, typer.Option(help="File: .parquet or .csv; its schema is written beside it.")],
+    users: Annotated[int, typer.Option(help="Number of users, one episode each.")],
+    out: Annotated[
+        Path, typer.Option(help="New .parquet or .csv file; its schema is written to the same folder.")
+    ],
     policy: Annotated[
         str, typer.Option(help="Behaviour policy: uniform, optimal, random, or expert (of icu-sepsis).")
     ] = "uniform",
@@ -1329,7 +1335,7 @@ def synthesize(
     out: Annotated[
         Path,
         typer.Option(
-            help="New file, .parquet or .csv, or folder of a Minari dataset; its schema is written beside it."
+            help="New .parquet or .csv file, or Minari folder; its schema is written to the same folder."
         ),
     ],
     members: Annotated[
@@ -1338,13 +1344,11 @@ def synthesize(
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
     share: Annotated[
         float,
-        typer.Option(
-            help="Share of the users from whom the model is estimated; the others give the utility."
-        ),
+        typer.Option(help="Share of the users for the model; the others are for the utility."),
     ] = 0.5,
     level: Annotated[float, typer.Option(help="Level of the intervals of the utility.")] = 0.95,
     declaration: Annotated[
-        Path | None, typer.Option(help="P.toml of `discreet prepare`: write its readings as columns, too.")
+        Path | None, typer.Option(help="P.toml of `discreet prepare`: also write its readings as columns.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -1393,7 +1397,10 @@ def _print_utility(utility: Utility) -> None:
 
 
 def _behaviour(mdp: TabularMDP, env: str, policy: str, seed: int) -> NDArray[np.float64] | NDArray[np.int64]:
-    """Return the behaviour policy with the given name. seed : seed of the policy "random"."""
+    """Return the behaviour policy with the given name.
+
+    - seed : seed of the policy "random".
+    """
     import numpy as np
 
     from discreet.core import checks

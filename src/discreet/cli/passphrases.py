@@ -1,4 +1,4 @@
-"""Passphrases of private keys, which are read from a file, an environment variable or the terminal."""
+"""Passphrases of private keys, read from a file, an environment variable or the terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def passphrase_of(key: Path, file: Path | None) -> Callable[[], str]:
     Parameters
     ----------
     key : file of the private key.
-    file : file with the passphrase; None: the environment variable is used or, without it, the terminal.
+    file : file with the passphrase. If None, the environment variable is used or, without it, the terminal.
     """
 
     def found() -> str:
@@ -63,7 +63,7 @@ def new_passphrase(key: Path, file: Path | None) -> str:
 def changed_passphrase(key: Path, file: Path | None) -> str:
     """Return the new passphrase of a key whose passphrase is changed.
 
-    The environment variables are not used, because they hold the old passphrase.
+    The environment variables are not used, because they contain the old passphrase.
     """
     from discreet.ledger.signatures import PassphraseMissing, read_passphrase
 

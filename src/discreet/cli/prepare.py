@@ -1,4 +1,4 @@
-"""Commands for raw records: schema, prepare and discretize."""
+"""Commands for raw records: ``schema``, ``prepare`` and ``discretize``."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def prepare(
     ] = None,
     sql: SqlOption = None,
     source: SourceOption = None,
-    memory: Annotated[int, typer.Option(help="Bytes that a part of the records may take.")] = 2**31,
+    memory: Annotated[int, typer.Option(help="Largest number of bytes of one partition of the records.")] = 2
+    ** 31,
     as_json: JsonFlag = False,
 ) -> None:
     """Convert raw records to trajectories and a schema, as a declaration says; no budget is spent."""
@@ -106,7 +107,7 @@ def discretize(
         list[str] | None, typer.Argument(help=f"fit: {_FILES} verify: the folder of a fit.")
     ] = None,
     schema: Annotated[Path | None, typer.Option(help="The declaration, with a section `prepare`.")] = None,
-    centres: Annotated[int | None, typer.Option(help="How many centres of states.")] = None,
+    centres: Annotated[int | None, typer.Option(help="Number of centres of states.")] = None,
     quantiles: Annotated[
         str | None, typer.Option(help="VALUE=N: cut points of a value into N bins of equal shares.")
     ] = None,
@@ -121,7 +122,7 @@ def discretize(
     users: Annotated[int | None, typer.Option(help="estimate: expected number of users.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget, above 0.")] = None,
     delta: Annotated[float | None, typer.Option(help="In (0, 1).")] = None,
-    rho: Annotated[float | None, typer.Option(help="Budget in zCDP, in place of epsilon.")] = None,
+    rho: Annotated[float | None, typer.Option(help="Budget in zCDP instead of epsilon.")] = None,
     out: Annotated[Path | None, typer.Option(help="fit: new folder.")] = None,
     ledger: Annotated[Path | None, typer.Option(help="Ledger (default: the user's own).")] = None,
     no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Write nothing down.")] = False,
@@ -129,8 +130,8 @@ def discretize(
         list[Path] | None,
         typer.Option(help="verify: public key file whose holder must have signed. Repeatable."),
     ] = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Fit also what is hopeless.")] = False,
-    purpose: Annotated[str, typer.Option(help="What it is for; a line of the ledger.")] = "",
+    anyway: Annotated[bool, typer.Option("--anyway", help="Fit even if the forecast is hopeless.")] = False,
+    purpose: Annotated[str, typer.Option(help="Purpose of the fit, a line of the ledger.")] = "",
     sql: SqlOption = None,
     source: SourceOption = None,
     as_json: JsonFlag = False,
@@ -192,7 +193,7 @@ def _fit(
 
 
 def _verify_fit(files: list[str] | None, ledger: Path | None, public_key: list[Path] | None) -> None:
-    """Check the folder of a fit, and print what was not checked and who has signed."""
+    """Check the folder of a fit. Prints what was not checked, and who has signed."""
     from discreet.ledger.ledger import Ledger
     from discreet.ledger.signatures import read_public_key
     from discreet.pipeline.state_codebook import verify_codebook
@@ -229,7 +230,7 @@ def _show_estimate(schema: Path, users: int, asked: dict[str, Any], as_json: boo
     """Print the estimated error of a fit, and the errors of the same fit with other budgets."""
     from discreet.pipeline.state_codebook import estimate_codebook
 
-    asked.pop("start", None)  # the centres from which a fit starts do not change the forecast
+    asked.pop("start", None)  # the initial centres of a fit do not affect the forecast
     found = estimate_codebook(schema, users, **asked)
     budgets = ({**asked, "epsilon": e, "rho": None} for e in (0.1, 1.0, 10.0))
     others = [estimate_codebook(schema, users, **budget) for budget in budgets]

@@ -1,4 +1,4 @@
-"""Commands of the policy service: serve and shuffler."""
+"""Commands of the policy service: ``serve`` and ``shuffler``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from discreet.service.dry_run import Rehearsal
     from discreet.service.study_config import Study
 
-TicketsOption = Annotated[int | None, typer.Option(help="Print so many new one-time tickets, and end.")]
+TicketsOption = Annotated[
+    int | None, typer.Option(help="Print this number of new one-time tickets, and exit.")
+]
 
 
 @command
@@ -39,21 +41,22 @@ def serve(
             help="File of SQLite, or SQLAlchemy's URL (default: study.sqlite beside the study file).",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8080,
+    host: Annotated[str, typer.Option(help="Address on which to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port on which to listen.")] = 8080,
     check: Annotated[
-        bool, typer.Option("--check", help="Check the study, print its statement, and end.")
+        bool, typer.Option("--check", help="Check the study, print its statement, and exit.")
     ] = False,
     rehearse: Annotated[
         int | None,
-        typer.Option("--dry-run", help="Simulate this number of users against the real service, then end."),
+        typer.Option("--dry-run", help="Run the service with this number of simulated users, then exit."),
     ] = None,
     stay: Annotated[
-        int, typer.Option(help="With --dry-run: so many seconds longer the operator's page is shown.")
+        int,
+        typer.Option(help="With --dry-run: number of seconds for which the operator's page stays available."),
     ] = 0,
     tickets: TicketsOption = None,
     operator: Annotated[
-        bool, typer.Option("--operator", help="Print a new operator's token, and end.")
+        bool, typer.Option("--operator", help="Print a new operator's token, and exit.")
     ] = False,
     as_json: JsonFlag = False,
     plugin: PluginOption = None,
@@ -105,14 +108,14 @@ def shuffler(
             help="File of SQLite, or SQLAlchemy's URL (default: shuffler.sqlite beside the study).",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8081,
+    host: Annotated[str, typer.Option(help="Address on which to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port on which to listen.")] = 8081,
     key: Annotated[
         bool, typer.Option("--key", help="Print this shuffler's public key (made if there is none), and end.")
     ] = False,
     tickets: TicketsOption = None,
     operator: Annotated[
-        bool, typer.Option("--operator", help="Print a new token for POST /tickets, and end.")
+        bool, typer.Option("--operator", help="Print a new token for POST /tickets, and exit.")
     ] = False,
     as_json: JsonFlag = False,
     plugin: PluginOption = None,
@@ -126,7 +129,8 @@ def shuffler(
     from discreet.service import server as running
 
     file = study.parent / "shuffler.key"
-    if key:  # this is possible before the study file is complete, because the study file must name this key
+    if key:  # this is possible before the study file is complete, because the study file must contain this
+        # key
         own = running.shuffler_key_at(file)
         if as_json:
             print_json({"key": own.public})
@@ -166,7 +170,7 @@ def _print_statement(study: Study, as_json: bool) -> None:
 
 
 def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
-    """Run the dry run of a study, print its results, and keep the operator's page for ``stay`` more
+    """Run the dry run of a study and print its results. The operator's page stays available for ``stay`` more
     seconds.
     """
     from discreet.service.dry_run import rehearse
@@ -188,8 +192,8 @@ def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
             for name, value in rows.items():
                 table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
             console().print(table)
-            few = f", of whom the study has {study.users:,}: more learn more" if people < study.users else ""
-            console().print(f"A policy's value is what a person earns by it, in the mean{few}.")
+            few = f"; the study has {study.users:,} users" if people < study.users else ""
+            console().print(f"A policy's value is its mean reward sum per user{few}.")
         if stay:
             say(f"discreet: the page stays for {stay} seconds; Ctrl-C ends it")
             with suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Commands for simulations and their results, such as list, run, sweep and compare."""
+"""Commands for simulations and their results, such as ``list``, ``run``, ``sweep`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
     from discreet.experiments.sweep import BaselineComparison, Sweep
 
-NARROW = 110  # on a terminal with fewer characters in a line, tables omit the columns for names
+NARROW = 110  # if a terminal line has fewer characters, tables omit the columns for names
 
 
 def _announce_delta(setup: Setup) -> None:
@@ -55,8 +55,8 @@ def _announce_delta(setup: Setup) -> None:
     delta = setup.guarantee.delta
     if setup.guarantee.epsilon is not None and delta * setup.episodes >= 1.0:
         say(
-            f"discreet: delta = {delta:g} is no small one for {setup.episodes:,} users: publishing one of "
-            f"them whole would meet it; usual is far below 1 / users = {1 / setup.episodes:.2g}"
+            f"discreet: delta = {delta:g} is large for {setup.episodes:,} users: publishing one user's whole "
+            f"record would meet it; choose delta far below 1 / users = {1 / setup.episodes:.2g}"
         )
 
 
@@ -202,8 +202,9 @@ def _configuration(
 ) -> RunConfig:
     """Combine the options on the command line with a configuration file, if one is given.
 
-    Options on the command line take precedence over the file. prior : options of the learner's prior; they
-    are None if they are not given.
+    Options on the command line take precedence over the file.
+
+    - prior : options of the learner's prior; None if they are not given.
 
     Raises ``ValueError`` if the command line has a budget but the privatizer takes none.
     """
@@ -241,8 +242,8 @@ def _check_budget_is_taken(config: RunConfig, given: dict[str, float | None]) ->
                 e.name for e in registry.entries("privatizer") if name in registry.options_of(e.factory())
             ]
             raise ValueError(
-                f"{name} = {value:g}: privatizer {config.privatizer!r} takes no budget, so nothing would be "
-                f"private; give --privatizer {' or '.join(private)}, or leave --{name} out"
+                f"{name} = {value:g}: privatizer {config.privatizer!r} takes no budget, so the run would not "
+                f"be private; give --privatizer {' or '.join(private)}, or leave --{name} out"
             )
 
 
@@ -398,8 +399,9 @@ def _run_all(
 
 
 def _print_results(results: Sequence[Result]) -> None:
-    """Print a table with one row per result. Below it, print for each result a verdict on its regret and its
-    guarantee.
+    """Print a table with one row per result, then one verdict per result.
+
+    A verdict states the regret and the guarantee of the result.
     """
     from rich.padding import Padding
 
@@ -429,7 +431,7 @@ def _print_results(results: Sequence[Result]) -> None:
     to.print(table)
     to.print(
         f"Brackets: {first.mean.level:.0%} intervals, mean by {first.mean.method}, "
-        f"median by {first.median.method} (six seeds or more). Uniform policy: what never learning costs."
+        f"median by {first.median.method} (six seeds or more). Uniform policy: regret without learning."
     )
     for i, (result, label, s) in enumerate(zip(results, labels, summaries, strict=True), 1):
         who = f"{label}, {privacy_words(result.guarantee)}. " if narrow else ""
@@ -444,14 +446,14 @@ def _print_results(results: Sequence[Result]) -> None:
 
 
 def _print_seed(guarantees: Sequence[Guarantee]) -> None:
-    """Print a warning if a guarantee does not hold against an adversary who guesses the seed of the noise."""
+    """Print a warning if a guarantee does not hold against an attacker who guesses the seed of the noise."""
     if any(one.epsilon is not None and not one.holds_if_seed_is_guessed for one in guarantees):
         console().print("Holds if the seed is guessed: NO. Noise from a seed is for simulation only.")
 
 
 def _first_sentence(statement: str) -> str:
-    """Return the first sentence of a privacy statement, which is the guarantee. The other sentences of the
-    statement say how the guarantee is computed.
+    """Return the first sentence of a privacy statement, which is the guarantee. The other sentences state how
+    the guarantee is computed.
     """
     return re.split(r"(?<=\.) (?=[A-Z])", statement, maxsplit=1)[0]
 
@@ -476,7 +478,7 @@ def _list_runs(plan: Sweep, names: Sequence[str], folder: Path, as_json: bool) -
 @command
 def merge(
     folders: Annotated[list[Path], typer.Argument(help="Result folders, or folders of sweeps.")],
-    out: Annotated[Path, typer.Option(help="Where all of their seeds meet.")],
+    out: Annotated[Path, typer.Option(help="Folder for all seeds.")],
 ) -> None:
     """Merge result folders into one folder, for example those of machines that share no disk."""
     from discreet.experiments import sweep as sweeps
@@ -487,17 +489,15 @@ def merge(
 
 @command
 def sweep(
-    config: Annotated[Path, typer.Argument(help="A sweep: lists are grids, tables `runs` are parts.")],
+    config: Annotated[Path, typer.Argument(help="Sweep file: lists are grids, and tables `runs` are parts.")],
     out: Annotated[Path | None, typer.Option(help="Folder (default: results/NAME of the file).")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Repetitions, in place of the file's.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Repetitions, instead of the number in the file.")] = None,
     workers: WorkersOption = None,
     engine: EngineOption = None,
     shard: ShardOption = None,
-    list_only: Annotated[
-        bool, typer.Option("--list", help="Only show the runs and their numbers; nothing is run.")
-    ] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="Only list the runs and their numbers.")] = False,
     only: Annotated[
-        list[int] | None, typer.Option(help="Only the run of this number (see --list). Repeatable.")
+        list[int] | None, typer.Option(help="Run only the run with this number (see --list). Repeatable.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -570,7 +570,7 @@ def _figures(results: Sequence[Result], folder: Path, title: str) -> list[Path]:
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Result folders, or folders of a sweep.")],
     baseline: Annotated[
-        Path | None, typer.Option(help="The folder to compare with (default: the first).")
+        Path | None, typer.Option(help="Folder of the baseline (default: the first).")
     ] = None,
     style: Annotated[str, typer.Option("--format", help="text, markdown or latex.")] = "text",
     as_json: JsonFlag = False,
@@ -592,7 +592,7 @@ def compare(
         )
     for group in groups:
         if len(group) == 1:
-            say(f"discreet: {group[0].label} is left out: nothing else has {_world(group[0])}")
+            say(f"discreet: {group[0].label} is left out: no other result has {_world(group[0])}")
     if as_json:
         print_json({"groups": [_comparison_json(first, comparisons) for first, comparisons in compared]})
         return
@@ -643,7 +643,9 @@ def plot(
     out: Annotated[Path, typer.Option(help="File: .png, .pdf or .svg.")] = Path("regret.png"),
     scale: Annotated[str, typer.Option(help="log or linear.")] = "log",
     title: Annotated[str | None, typer.Option(help="Title of the figure.")] = None,
-    style: Annotated[Path | None, typer.Option(help="A style file of matplotlib; it wins.")] = None,
+    style: Annotated[
+        Path | None, typer.Option(help="Matplotlib style file; it overrides the default style.")
+    ] = None,
     columns: Annotated[
         int | None, typer.Option(help="1 or 2: width in columns of a journal, letters for print.")
     ] = None,

@@ -1,4 +1,4 @@
-"""The command ``tune``: random search for the options of a learner, on training environments."""
+"""Command ``tune``: random search for the options of a learner, on training environments."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def tune(
     search: Annotated[
         list[str] | None,
         typer.Option(
-            help="OPTION, OPTION=LOW:HIGH or OPTION=A,B: search it, too, or in this range. Repeatable."
+            help="OPTION, OPTION=LOW:HIGH or OPTION=A,B: also search it, or set its range. Repeatable."
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(help="Settings to try; the first one is the default.")] = 32,
+    trials: Annotated[int, typer.Option(help="Number of settings; the first one is the default.")] = 32,
     seeds: Annotated[int, typer.Option(help="Repetitions of each setting in each environment.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the tuning; no report may use it.")] = 31,
     users: Annotated[int, typer.Option(help="Users of each run, one episode each.")] = 20_000,

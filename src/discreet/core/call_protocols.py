@@ -1,7 +1,7 @@
 """Protocol type of encoders.
 
-It is not in :mod:`discreet.core.protocols`, because its signature uses plans, and the module of plans imports
-:mod:`discreet.core.protocols`.
+The type has a separate module because its signature uses plans. The module of plans imports
+:mod:`discreet.core.protocols`, so :mod:`discreet.core.protocols` cannot import plans.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Encoder"]
 class Encoder(Protocol):
     """Interface of a function that runs on the user's device and encodes a trajectory.
 
-    Its result depends only on its arguments. Its message contains the number of the plan.
+    The message depends only on the arguments. Each message contains the number of the plan.
     """
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:

@@ -68,7 +68,8 @@ def positive(name: str, value: Any) -> float:
 def integer(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
     """Return ``value`` as an int inside [low, high], or raise ``ValueError``."""
     whole = type(value) is int or (isinstance(value, (Integral, np.integer)) and not isinstance(value, bool))
-    number = int(value) if whole else 0  # converted once: the number that is checked is returned
+    # the conversion happens once, so the number that is checked is also the number that is returned
+    number = int(value) if whole else 0
     if not whole or (low is not None and number < low) or (high is not None and number > high):
         raise ValueError(f"{name} = {said(value)}: must be {_whole_interval(low, high)}")
     return number
@@ -86,7 +87,8 @@ def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
     options = list(allowed)
     for option in options:
         if value is option or value == option:
-            return option  # not the caller's object, because its comparison could change later
+            # returns the library's object: the comparison of the caller's object could change later
+            return option
     raise ValueError(f"{name} = {said(value)}: must be one of {', '.join(map(repr, options))}")
 
 
@@ -98,7 +100,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def is_exactly(value: Any, *kinds: type) -> bool:
-    """Return True if ``value`` is of one of the classes ``kinds``, and of no subclass.
+    """Return True if the class of ``value`` is one of ``kinds`` and not a subclass.
 
     Classes are compared by identity, because a metaclass can override ``==``.
     """
@@ -106,9 +108,9 @@ def is_exactly(value: Any, *kinds: type) -> bool:
 
 
 def exactly(name: str, value: Any, *kinds: type) -> None:
-    """Raise ``ValueError`` unless ``value`` is of one of the classes ``kinds``.
+    """Raise ``ValueError`` unless the class of ``value`` is one of ``kinds``.
 
-    Subclasses are rejected, because they could override anything.
+    Subclasses are rejected, because a subclass could override any method.
     """
     if not is_exactly(value, *kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
@@ -135,7 +137,8 @@ def floats(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float64]
 def by_constructor(value: Any) -> tuple[Any, ...]:
     """Implement ``__reduce__`` of frozen dataclasses, for pickling and copying.
 
-    A copy is made by the constructor, which checks the arguments and derives all other values again.
+    The copy is created by the constructor. The constructor checks the arguments and recomputes all derived
+    values.
     """
     kind: Any = type(value)
     return partial(kind, **{one.name: getattr(value, one.name) for one in fields(value) if one.init}), ()

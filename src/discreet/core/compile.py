@@ -1,10 +1,10 @@
 """Decorators for all compiled functions of the library.
 
 Numba's disk cache detects changes in the file of the compiled function, but not in the files of the functions
-that this function calls. If a noise scale changed in one file, a cached caller in another file would keep the
-old value. Discreet therefore names its cache folder by a hash of *all* kernel sources (files named
-``*kernels.py``), so any change to any kernel recompiles all of them. If no folder can be written, the
-functions are compiled in memory, with one warning.
+that it calls. If a noise scale changed in one file, a cached function of another file would still use the old
+value. Discreet therefore names its cache folder by a hash of *all* kernel sources (files named
+``*kernels.py``). Any change to any kernel recompiles all kernels. If no folder can be written, the functions
+are compiled in memory, with one warning.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _warn_no_cache() -> None:
 def kernel(function: F) -> F:
     """Compile ``function`` when it is first called.
 
-    The compiled function releases the GIL. It is cached on disk if possible.
+    The compiled function releases the GIL. The compiled code is cached on disk if possible.
     """
     folder = cache_folder()
     if folder is None:
@@ -105,5 +105,5 @@ def kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Compile a small helper function that only kernels call. It is not cached on disk."""
+    """Compile a small helper function that only kernels call. The compiled code is not cached on disk."""
     return cast(F, numba.njit(**_OPTIONS)(function))

@@ -1,6 +1,6 @@
 """Channels of counts: the only code that sums users' records and draws noise.
 
-A channel checks each record before it is added, and draws noise for every cell of the public support.
+A channel checks each record before the record is added, and draws noise for every cell of the public support.
 Declared values (query, schedule, scales, key) are stored as copies that no other code can change.
 """
 
@@ -42,7 +42,8 @@ class CountChannel(Channel):
     """
 
     streams: ClassVar[tuple[str, ...]]  # supported values of CountMechanism.stream
-    steers: ClassVar[bool] = False  # True if plans can set a group of returns or a threshold of rewards
+    # True if plans can set a group of returns or a clipping threshold of rewards
+    steers: ClassVar[bool] = False
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         checks.exactly("mechanism", mechanism, CountMechanism)
@@ -53,7 +54,7 @@ class CountChannel(Channel):
                 f"mechanism.strategy = {mechanism.strategy!r}, of {mechanism.asks} sums: has a channel of "
                 "its own, which discreet.mechanisms.open_session.session_of opens"
             )
-        mechanism = replace(mechanism)  # checked again; shares no array with the caller
+        mechanism = replace(mechanism)  # checked again; shares no array with the caller's mechanism
         mechanism.check_source(randomness)
         self.mechanism, self.randomness, self.query = mechanism, randomness, mechanism.query
         self.laws = mechanism.laws
@@ -72,10 +73,10 @@ class CountChannel(Channel):
 
     # ------------------------------------------------------------------------------- users
     def admit(self, s: ChannelSession, plan: Plan, users: int) -> tuple[Plan, State]:
-        """Return the plan with plain values in the fields that a session reads, and its threshold.
+        """Return the plan with plain values, and its threshold.
 
-        Plain values cannot change between two reads. (An integer object of the caller could name another cell
-        when used than when checked.)
+        Only the fields that a session reads have plain values. A plain value cannot change between two reads.
+        (A caller's integer object could name one cell when checked and another cell when used.)
         """
         units = FINE if self.mechanism.fixed_point else self.mechanism.reward_grid or 1
         units *= math.ceil(
@@ -93,7 +94,9 @@ class CountChannel(Channel):
         return replace(plan, context=context, group=None, return_share=None, forget=False, cut=None), {}
 
     def encoder(self, s: ChannelSession) -> Encoder:
-        """Return the encoder for devices, which changes nothing because users trust the server."""
+        """Return the encoder for devices. The encoder returns the record unchanged, because users trust the
+        server.
+        """
         return RawEncoder(s._plans)
 
     def up_to(self, s: ChannelSession) -> float:
@@ -106,7 +109,7 @@ class CountChannel(Channel):
         self.add_many(s, Trajectories.of(s._record(message)))
 
     def add_many(self, s: ChannelSession, records: Trajectories) -> None:
-        """Count the users of checked records, then add all records."""
+        """Count the users of checked records and then add all records."""
         query, grid, cells = self.query, self.mechanism.reward_grid, s.state["cells"]
         if grid is not None:
             records = replace(records, rewards=SecureRng().rounded(records.rewards, grid))
@@ -133,7 +136,7 @@ class CountChannel(Channel):
     ) -> dict[str, Estimate]:
         """Return sums over all users with the noise of ``number`` measurements.
 
-        Empty if plans choose scales.
+        The result is empty if plans choose the noise scales.
         """
         laws = {} if self.query.steered else self.laws.sums(n, n - s._absent, number, squares)
         return self.estimates(cells, laws, "sum", n, float(n))
@@ -153,7 +156,7 @@ class CountChannel(Channel):
         return {name: Estimate(tables[name], law, estimand, covers, effective) for name, law in laws.items()}
 
     def node_noise(self, end: int, factor: float, level: int = 0, scales: Floats | None = None) -> Floats:
-        """Return the noise of every cell at address (end, level); each address is drawn once.
+        """Return the noise of every cell at address (end, level). Each address is drawn once.
 
         scales : (families,) scales of this draw; by default those of the mechanism.
         """
@@ -180,8 +183,9 @@ class ExactChannel(CountChannel):
     def start(self) -> State:
         """Return the state before the first user.
 
-        before : cells up to the last measurement. closed_users : users in the measurements so far. reported :
-        users who sent a message before the last release.
+        - before : cells up to the last measurement.
+        - closed_users : number of users in the measurements so far.
+        - reported : number of users who sent a message before the last release.
         """
         return super().start() | {"before": np.zeros(self.query.cells), "closed_users": 0, "reported": 0}
 
@@ -203,7 +207,7 @@ class ExactChannel(CountChannel):
     def described(
         self, s: ChannelSession, fresh: Floats, laws: Mapping[str, NoiseDistribution], n: int
     ) -> tuple[Measurement, State]:
-        """Describe the newest measurement, with its number of users and its effective sample size."""
+        """Return the newest measurement, with its number of users and its effective sample size."""
         batch = n - s.state["closed_users"]
         return Measurement(self.estimates(fresh, laws, "sum", batch, float(batch)), 0.0, 1.0), {}
 
@@ -220,14 +224,18 @@ class CorrelatedChannel(CountChannel):
     def start(self) -> State:
         """Return the state before the first user.
 
-        held : labels of the registers and the last time step. registers : arrays, never changed in place.
+        - held : labels of the registers, and the last time step.
+        - registers : arrays that are never changed in place.
         """
         walk = self.mechanism.walk
         assert walk is not None
         return super().start() | {"held": np.zeros(walk.registers + 1, np.int64), "registers": {}}
 
     def from_plain(self, s: ChannelSession, state: State) -> State:
-        """Return the state of a file. Raises ``ValueError`` if its registers do not fit the strategy."""
+        """Return the state read from a file.
+
+        Raises ``ValueError`` if its registers do not fit the strategy.
+        """
         assert self.mechanism.walk is not None
         check_registers(
             self.mechanism.walk, state["held"], state["registers"], self.query.cells, s._released_leaf
@@ -241,7 +249,8 @@ class CorrelatedChannel(CountChannel):
     def noisy(self, s: ChannelSession, leaf: int) -> Floats:
         """Return the sums of the first ``leaf`` time steps, with the noise of that prefix.
 
-        The registers advance even if the release is interrupted: a draw that is lost was in no release.
+        The registers advance even if the release is interrupted. No release contains a draw that an interrupt
+        discards.
         """
         state, walk = s.state, self.mechanism.walk
         if leaf == 0:
@@ -250,10 +259,11 @@ class CorrelatedChannel(CountChannel):
         assert walk is not None
         exact = self.on_grid(state["cells"])
         noise, held, registers = prefix_noise(walk, leaf, state["held"], state["registers"], self.node_noise)
-        state.update(held=held, registers=registers)  # one call, so that both are of the same time step
+        # one call, so that both values belong to the same time step
+        state.update(held=held, registers=registers)
         return self.on_grid(exact + noise)
 
 
 def is_of_counts(session: object) -> TypeGuard[ChannelSession]:
-    """Return whether a session releases sums of counts, by a channel of this library."""
+    """Return True if a channel of this library releases the session's sums of counts."""
     return isinstance(session, ChannelSession) and isinstance(session.channel, CountChannel)

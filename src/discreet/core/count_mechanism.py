@@ -1,19 +1,21 @@
-r"""Mechanisms of counts: a query, a strategy over time, a noise and its scales determine the privacy loss.
+r"""Mechanisms of counts: a query, a strategy over time, a noise distribution and its scales.
 
-A :class:`CountMechanism` is a frozen value. A privatizer creates the mechanism, and the mechanism computes
-its records, guarantee and noise distributions. :class:`~discreet.core.count_channels.CountChannel` draws the
-noise. The guarantee is always computed, never passed in. A mechanism that is built with other scales states
-the epsilon of those scales. Parts that do not fit together are rejected.
+These parts determine the privacy loss. A :class:`CountMechanism` is a frozen object. A privatizer creates the
+mechanism, and the mechanism computes its records, guarantee and noise distributions.
+:class:`~discreet.core.count_channels.CountChannel` draws the noise. The guarantee is always computed and
+never passed in. Other scales therefore give another stated epsilon. Parts that do not fit together are
+rejected.
 
-The privacy loss is a product of two factors. The first is the joint sensitivity of the query in units of the
-noise, in the norm of the noise. The second is the largest norm of a user's column of the strategy
-(:mod:`discreet.core.strategies`). If scales change from release to release, no release may cost more than it
-would with ``scales``. The total loss is then a weighted sum of losses, each at most the loss of ``scales``,
-and the weights sum to at most 1. A new split of the budget at each release does not change the joint
-sensitivity (:mod:`discreet.core.clipped_returns`).
+The privacy loss is a product of two factors. The first factor is the joint sensitivity of the query. The
+noise determines the norm and the unit of this sensitivity. The second factor is the largest norm of a user's
+column of the strategy (:mod:`discreet.core.strategies`). If scales change from release to release, the loss
+of each release must be at most the loss with ``scales``. The total loss is then a weighted sum of losses.
+Each of these losses is at most the loss of ``scales``, and the weights sum to at most 1. A new split of the
+budget at each release does not change the joint sensitivity (:mod:`discreet.core.clipped_returns`).
 
-Under exact noise (``source = "secure"``) values are on a grid: rewards are multiples of 1 / ``reward_grid``,
-and counts are integers. The noise is discrete on the same grid, within the size that can be drawn exactly.
+With exact noise (``source = "secure"``) all values are on a grid. Rewards are multiples of 1 /
+``reward_grid``, and counts are integers. The noise is discrete on the same grid, and its size is within the
+range that can be drawn exactly.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ FINEST_ACCOUNTED = 4096  # finest grid of rewards for numerical accounting; fine
 
 @dataclass(frozen=True)
 class Stated:
-    """Options that determine how a privacy loss is stated. They do not change the loss.
+    """Options that determine how a privacy loss is stated. The options do not change the loss.
 
     A mechanism raises ``ValueError`` for a delta outside (0, 1), and if the noise needs a delta but ``delta``
     is None.
@@ -74,17 +76,17 @@ class Stated:
 
 
 class SumMechanism(ABC):
-    """Common base class of mechanisms of sums. The guarantee of each is computed here, from its records."""
+    """Common base class of mechanisms of sums. The guarantee is computed from the privacy records."""
 
     query: Any
-    strategy: Any  # shuffled mechanisms have none
+    strategy: Any  # shuffled mechanisms have no strategy
     source: Literal["seeded", "secure"]
     stated: Stated
 
     @property
     @abstractmethod
     def trust(self) -> Trust:
-        """Trust model, which states the party that sees raw data."""
+        """Trust model: the party that sees raw data."""
 
     @property
     @abstractmethod
@@ -121,7 +123,7 @@ class SumMechanism(ABC):
         return 1 if self.walk is None else self.walk.levels
 
     def _check_drawn(self, randomness: Any, own: int | None) -> None:
-        """Raise ``ValueError`` unless ``randomness`` can draw noise on this grid of rewards."""
+        """Raise ``ValueError`` unless ``randomness`` can draw noise on the grid ``own`` of rewards."""
         checks.exactly("randomness", randomness, Seeded, Secure)
         grid = None if own is None else grid_of(randomness)
         if randomness.kind != self.source or grid != own:
@@ -133,7 +135,7 @@ class SumMechanism(ABC):
 
 @dataclass(frozen=True, eq=False)
 class CountMechanism(SumMechanism):
-    """Mechanism of counts: the sums, the strategy, the noise and its scales, all fixed before data.
+    """Mechanism of counts: the query, the strategy, the noise and its scales, all fixed before data.
 
     Parameters
     ----------
@@ -141,12 +143,13 @@ class CountMechanism(SumMechanism):
     schedule : Schedule
         Public times of release.
     source : "seeded" or "secure"
-        Source of the noise. Noise of the source ``secure`` is exact and discrete.
+        Source of the random bits of the noise. With ``secure``, the noise is exact and discrete.
     strategy : Exact, Prefixes, Batches, OnDevice or Reported
-    noise : noise of every cell (:mod:`discreet.core.noise.noises`), or None if no noise is added to sums.
-    scales : (families,) scale of one draw for each family of the query, in its order. It is the Laplace scale
+    noise : noise distribution of every cell (:mod:`discreet.core.noise.noises`), or None if no noise is added
+        to sums.
+    scales : (families,) scale of one draw for each family, in the order of the query. It is the Laplace scale
         or the standard deviation.
-    reward_grid : for noise from a secure source, rewards are multiples of 1 / reward_grid. Otherwise None.
+    reward_grid : integer g if noise is secure: rewards are multiples of 1 / g. None if noise is seeded.
     release_scales : (releases + 1, families) scales of each release, used instead of ``scales``. With shape
         (0, families), ``scales`` are used at every release.
     stated : options that determine how the privacy loss is stated.
@@ -156,7 +159,7 @@ class CountMechanism(SumMechanism):
     Raises
     ------
     ValueError
-        If the parts do not fit together, because their loss would not be the one derived in the module
+        If the parts do not fit together, so that the loss differs from the one derived in the module
         docstring.
     """
 
@@ -238,7 +241,7 @@ class CountMechanism(SumMechanism):
                 raise ValueError(f"reward_grid = {self.reward_grid}: must be None without noise in sums")
 
     def _check_noise(self) -> None:
-        """Raise ``ValueError`` if the noise does not have the loss that the records state."""
+        """Raise ``ValueError`` if the privacy loss of the noise differs from the loss in the records."""
         scales = self.scales
         if self.noise is None:
             raise ValueError("noise = None: must be LAPLACE or GAUSSIAN")
@@ -374,7 +377,7 @@ class CountMechanism(SumMechanism):
 
     @property
     def fixed_point(self) -> bool:
-        """True for a decaying sum with exact noise, whose sums and noise are multiples of 2^-20."""
+        """True for a decaying sum with exact noise. The sums and the noise are then multiples of 2^-20."""
         return self.reward_grid is not None and self.decay > 0.0
 
     @property
@@ -392,7 +395,10 @@ class CountMechanism(SumMechanism):
         return self.data_grid(name)
 
     def data_grid(self, name: str) -> int | None:
-        """Return g if a user's values of family ``name`` are multiples of 1 / g, or None if continuous."""
+        """Return g if a user's values of family ``name`` are multiples of 1 / g.
+
+        The result is None if the values are continuous.
+        """
         if self.reward_grid is None:
             return None
         return 1 if self.query.integral(name) else self.reward_grid
@@ -400,26 +406,28 @@ class CountMechanism(SumMechanism):
     # -------------------------------------------------------------------------- privacy loss
     @property
     def norm(self) -> Norm:
-        """Norm in which the change of the sums by one user is measured: l1 or l2, as the noise requires."""
+        """Norm of the change that one user causes in the sums: l1 or l2, as required by the noise."""
         return "l2" if self.noise is None else self.noise.norm
 
     @property
     def counts(self) -> CountQuery:
-        """The query, if it is a :class:`CountQuery`. Raises ``ValueError`` for other queries."""
+        """Query of this mechanism, which must be a :class:`CountQuery`. Raises ``ValueError`` for other
+        queries.
+        """
         if not isinstance(self.query, CountQuery):
             raise ValueError(f"query = {self.query!r}: must be a CountQuery for {self.strategy!r}")
         return self.query
 
     @property
     def declared(self) -> bool:
-        """True if the loss rests on declarations that this library has not derived."""
+        """True if the privacy loss depends on declarations that this library has not derived."""
         return self.noise is not None and bool(self.noise.rests_on or self.query.rests_on)
 
     @property
     def family(self) -> int:
-        """Number of the noise in compiled code; 0 without noise.
+        """Number that identifies the noise distribution in compiled code; 0 without noise.
 
-        Raises ``ValueError`` for a declared noise: compiled code would draw another one.
+        Raises ``ValueError`` for a user-declared noise, because compiled code cannot draw it.
         """
         if self.noise is None:
             return 0
@@ -429,7 +437,7 @@ class CountMechanism(SumMechanism):
 
     @property
     def trust(self) -> Trust:
-        """Trust model, which states the party that sees raw data."""
+        """Trust model: the party that sees raw data."""
         if isinstance(self.strategy, Exact):
             return "none"
         if self.strategy.on_device:
@@ -462,7 +470,7 @@ class CountMechanism(SumMechanism):
 
     @cached_property
     def laws(self) -> ReleaseDistributions:
-        """Noise distributions of every release. They are known before any data."""
+        """Noise distributions of every release, known before any data."""
         return parts().count_laws(self)
 
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
@@ -470,7 +478,7 @@ class CountMechanism(SumMechanism):
         return self.laws.at(n)
 
     def check_source(self, randomness: Any) -> None:
-        """Raise ``ValueError`` unless this mechanism can draw its noise from ``randomness``."""
+        """Raise ``ValueError`` unless ``randomness`` can draw the noise of this mechanism."""
         self._check_drawn(randomness, self.reward_grid)
 
 
@@ -478,7 +486,7 @@ class CountMechanism(SumMechanism):
 
 
 def grid_of(randomness: Randomness) -> int | None:
-    """Return the number g such that rewards are multiples of 1 / g if noise is exact, otherwise None."""
+    """Return g if noise is exact: rewards are then multiples of 1 / g. Otherwise return None."""
     return randomness.reward_grid if isinstance(randomness, Secure) else None
 
 

@@ -1,26 +1,27 @@
 """Counts of visits, transitions and rewards in a tabular problem, as a query with options.
 
-A :class:`CountQuery` names the queries of the papers and of this library's learners. Its options choose
-families (:attr:`CountQuery.parts`); sums, cells and sensitivity follow from the families alone
-(:mod:`discreet.core.query`). The options mean:
+A :class:`CountQuery` describes the sums that the papers and this library's learners use. The options of the
+query choose families (:attr:`CountQuery.parts`). The sums, cells and sensitivity follow from the families
+alone (:mod:`discreet.core.query`). The options have these meanings:
 
 - default: visits, transitions and rewards are counted in separate cells for each step;
-- ``stationary``: all steps are counted in the same cells. The l1 bound is unchanged. The l2 bound is H
-  sqrt(6) for the three uncentred families, which is sqrt(H) times that of counts per step;
+- ``stationary``: all steps are counted in the same cells. The l1 sensitivity bound is unchanged. The l2
+  bound is H sqrt(6) for the three uncentred families, which is sqrt(H) times the bound for counts per step;
 - ``stationary`` and ``first``: only first visits to states are counted. Let m = min(S, H). The noise is then
-  sqrt(m) times that of the counts of one step, and a count is up to H times as large. This is the best known
-  query for an environment that is the same at every step;
+  sqrt(m) times that of the counts of one step, and a count is up to H times as large. No better query is
+  known for an environment that is the same at every step;
 - ``pooled="all"``: pooled counts are released in addition to counts per step. With Laplace noise, a pooled
   count has the same noise as a count per step and is H times as large. (The sum of H counts per step has
   sqrt(H) times the noise.) With Gaussian noise pooling has no advantage;
 - ``pooled="first"``: pooled counts of first visits are released in addition to counts per step;
 - ``step=h``: only one step is counted, so the sensitivity has no factor H;
-- ``groups`` and ``cut``: group returns and clipped rewards are released. Their noise scales depend on plans
-  (:mod:`discreet.core.clipped_returns`).
+- ``groups`` and ``cut``: group returns and clipped rewards are released. The noise scales of these families
+  depend on plans (:mod:`discreet.core.clipped_returns`).
 
-With centred rewards and without visits, SUCCESSOR (same pair, different next states) is the costliest case of
-a step for squared costs. It cannot occur at two consecutive steps (:mod:`discreet.core.exchange`). Therefore
-the joint sensitivity of the default query is below the sum over its families.
+With centred rewards and without visits, consider the squared costs of one step. The costliest case is
+SUCCESSOR (same pair, different next states). SUCCESSOR cannot occur at two consecutive steps
+(:mod:`discreet.core.exchange`). Therefore the joint sensitivity of the default query is below the sum over
+its families.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ Floats = NDArray[np.float64]
 MOST_EPISODES = 10**6  # largest allowed value of ``episodes``; noise is proportional to ``episodes``
 Pooled = Literal["none", "all", "first"]
 
-LEAST_CUT = 1e-6  # least threshold C, so that noise scales, proportional to C / C_0, lose no digits
+# least threshold C. Noise scales are proportional to C / C_0, and with this limit they lose no digits
+LEAST_CUT = 1e-6
 
 _MAX_CELLS = 2 * 10**9
 
@@ -83,27 +85,28 @@ class CountQuery(SumQuery):
     known_rewards : bool
         If True, rewards are public, and there is no reward family.
     reward_share : float, optional
-        Share of the budget in (0, 1) for the reward family; the other families split the remaining budget
-        equally. None: equal shares for all families. A privatizer's ``weights`` take precedence.
+        Share of the budget in (0, 1) for the reward family. The other families split the remaining budget
+        equally. None: equal shares for all families. If a privatizer has ``weights``, they replace this
+        share.
     pooled : "none", "all" or "first"
         Adds families of transitions and rewards summed over steps to the counts per step. They contain all
         records of a user ("all"), or only those of the first visit to each state ("first"). Rewards are
         centred as in the counts per step.
     pooled_share : float, optional
-        Share of the budget in (0, 1) for the pooled families. It is split among them as the remaining budget
-        is split among the other families. None: half.
+        Share of the budget in (0, 1) for the pooled families. None: half. The pooled families split their
+        share in the same proportions as the other families split the remaining budget.
     groups : int
         Number of public groups of users whose clipped returns are summed (``Plan.group``); 0: none.
     clip : float
-        C in (0, H] with groups: larger returns of a user count as C. 0 without groups.
+        C in (0, H] if there are groups. A larger return of a user counts as C. 0 without groups.
     return_share : float
-        With groups: share of the budget in (0, 1) for group returns if a plan sets no share. The families of
-        counts split the remaining budget.
+        Share of the budget in (0, 1) for group returns if a plan sets no share. The families of counts split
+        the remaining budget. Used only with groups.
     episodes : int
-        m, the largest number of episodes that one user may have. Every sensitivity is m times the sensitivity
-        to one episode. Above 1 only for offline data sets (``privatizer.stored``).
+        Largest number m of episodes that one user may have. Every sensitivity is m times the sensitivity to
+        one episode. Values above 1 are allowed only for offline data sets (``privatizer.stored``).
     step : int, optional
-        h in [0, H): only the records of that step are counted, in families with first axis 1. None: the
+        Step h in [0, H). Only the records of that step are counted, in families with first axis 1. None: the
         records of all steps are counted. Not allowed with stationary, pooled or groups.
     cut : float
         Clipping threshold C of the first batch, in [1e-6, H]. It adds a family of rewards summed over steps,
@@ -114,9 +117,9 @@ class CountQuery(SumQuery):
     Raises
     ------
     ValueError
-        If the dense release would have more than 2e9 cells: a release is never sparse, because which
-        cells are empty is private. Pool the steps or declare a mask. (In a session with many releases the
-        limit is 2e8.)
+        If the dense release would have more than 2e9 cells. A release is never sparse, because the set of
+        empty cells is private. Pool the steps or declare a mask. (In a session with many releases the limit
+        is 2e8.)
     """
 
     __repr__ = brief
@@ -228,7 +231,7 @@ class CountQuery(SumQuery):
 
     @cached_property
     def parts(self) -> tuple[SumFamily | OneOf, ...]:
-        """Families that the options choose, in the order of the flat vector."""
+        """Families chosen by the options, in the order of the flat vector."""
         over: Over = EACH_STEP
         if self.stationary:
             over = pooled("first" if self.first else "all")
@@ -257,12 +260,12 @@ class CountQuery(SumQuery):
     def contribution(
         self, trajectory: Trajectory, group: int = 0, cut: float | None = None
     ) -> Mapping[str, Floats]:
-        """Return one user's summand in every family, for audits and tests. Shapes are as in ``families``.
+        """Return the values that one user adds to every family. Shapes are as in ``families``.
 
-        Sessions do not call this method. They use :func:`~discreet.core.raw_encoder.add_records`, which tests
-        compare with this method.
+        This method is for audits and tests. Sessions use :func:`~discreet.core.raw_encoder.add_records`, and
+        tests compare the two functions.
 
-        trajectory : checked trajectory. group : group of the plan. cut : threshold C of the batch. None is
-            the first C. If it is infinite, rewards are no longer clipped.
+        trajectory : checked trajectory. group : group of the plan. cut : threshold C of the batch. None means
+            the first C. If C is infinite, rewards are not clipped.
         """
         return parts().user_sums.summand(self, trajectory, group, cut)

@@ -25,7 +25,7 @@ def decay_cell(
     x : value of the batch.
     before : decaying sum so far.
     measured : sum of all measurements so far.
-    told : False if the cell has no noise and is not released.
+    told : True if the cell is released. If False, the cell has no noise and its measurement is 0.
     fine : number of fixed-point units in 1, or 0 for floating point. In fixed point the sum and its noise are
         exact, and all later steps use only the noisy sum.
     """

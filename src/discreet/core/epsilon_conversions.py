@@ -1,14 +1,13 @@
 """Exact conversions from mu and rho to epsilon, for guarantees of Gaussian noise.
 
 Gaussian noise of standard deviation sigma on a sum of l2 sensitivity Delta is exactly (Delta / sigma)-GDP.
-This also holds under adaptive composition, where the values of mu^2 are summed. (epsilon, delta) follows from
-mu by the exact curve (Balle and Wang 2018, theorem 8)::
+The statement also holds under adaptive composition, where the values of mu^2 are summed. The exact curve of
+mu-GDP gives (epsilon, delta) (Balle and Wang 2018, theorem 8)::
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)              (1)
 
-(epsilon, delta) follows from rho (zCDP) by the best Renyi order (Canonne, Kamath and Steinke 2020,
-proposition 12). The curve has the parametric form (t = alpha - 1; derivation in
-:mod:`discreet.accounting.budget`)::
+For rho-zCDP, the best Renyi order gives (epsilon, delta) (Canonne, Kamath and Steinke 2020, proposition 12).
+The curve has the parametric form (t = alpha - 1; derivation in :mod:`discreet.accounting.budget`)::
 
     ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)            (3)
 
@@ -33,7 +32,7 @@ __all__ = ["check_delta", "check_epsilon", "gdp_epsilon", "log_gdp_delta", "root
 def check_epsilon(value: Any, name: str = "epsilon") -> float:
     """Return ``value`` as a finite float above 0, or raise ``ValueError``.
 
-    For infinity, the error names the alternative.
+    For infinity, the error message names the alternative.
     """
     if isinstance(value, Real) and value == math.inf:
         raise ValueError(
@@ -52,7 +51,8 @@ def root(function: Callable[[float], float], low: float, high: float) -> float:
 
     The error is at most 4e-16 relative or 1e-300 absolute.
     """
-    from scipy.optimize import brentq  # SciPy is a fifth of a run's import time; most runs need no root
+    # imported here because SciPy takes a fifth of a run's import time and most runs need no root
+    from scipy.optimize import brentq
 
     return float(brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps, maxiter=500))
 
@@ -80,7 +80,7 @@ def log_gdp_delta(mu: float, epsilon: float) -> float:
 def _mills_slope(x: float) -> float:
     """Return 1 - x R(x) for x >= -1, where R is Mills' ratio.
 
-    Where the direct formula would lose digits, a continued fraction is used.
+    A continued fraction is used if the direct formula would lose digits.
     """
     from scipy.special import erfcx
 
@@ -98,7 +98,7 @@ def _mills_slope(x: float) -> float:
 def gdp_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon >= 0 at which mu-GDP implies (epsilon, delta)-DP.
 
-    It inverts equation (1) in the module docstring.
+    The function inverts equation (1) in the module docstring.
     """
     from scipy.special import ndtri
 
@@ -117,7 +117,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return the smallest epsilon >= 0 that the best Renyi order gives for rho-zCDP at this delta.
 
-    It uses equation (3) in the module docstring.
+    The function uses equation (3) in the module docstring.
     """
     rho, delta = checks.positive("rho", rho), check_delta(delta)
     target = -math.log(delta)

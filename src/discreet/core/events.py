@@ -1,9 +1,9 @@
-"""Records: public numbers that describe the effect of mechanisms on one user.
+"""Privacy records: public numbers that describe the effect of mechanisms on one user.
 
 :class:`~discreet.core.protocols.Record` is the interface that guarantees use. This module defines
-:class:`MechanismRecord`, for noise in sums; :mod:`discreet.wiring` lists the other kinds.
-Records contain no text except the names of mechanisms; :mod:`discreet.accounting.text.guarantee_sentences`
-makes the sentences.
+:class:`MechanismRecord`, which describes noise in sums. :mod:`discreet.wiring` lists the other classes of
+records. Records contain no text except the names of mechanisms. The sentences are built by
+:mod:`discreet.accounting.text.guarantee_sentences`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ For discrete noise, scale and shift are in units of its grid. The family ``"pure
 
 
 class Fixed(dict[str, Any]):
-    """Immutable mapping for records. Every reader of a release has access to the records of its guarantee."""
+    """Immutable mapping for records.
+
+    Any code that reads a release can access the records of its guarantee.
+    """
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise TypeError("a record is fixed: its mappings cannot be changed")
@@ -70,18 +73,18 @@ class MechanismRecord:
     levels : int
         Number of noisy sums (tree nodes, messages, batches) that the records of one user can be in.
     exchanges : tuple
-        For each way to replace a user, the coordinates that change, in all ``levels`` sums
-        (:func:`discreet.accounting.pld_calibration.exchanges`). They are set if epsilon is computed from
-        privacy-loss distributions. They are valid only for noise that is drawn after the user's record was
-        added. If the tuple is empty, epsilon is computed in closed form.
+        One entry for each way to replace a user: the coordinates that change, in all ``levels`` sums
+        (:func:`discreet.accounting.pld_calibration.exchanges`). Entries are listed only if epsilon is
+        computed from privacy-loss distributions. They are valid only for noise that is drawn after the user's
+        record was added. If the tuple is empty, epsilon is computed in closed form.
 
     Raises
     ------
     ValueError
-        If a value is out of range, if ``scales`` and ``sensitivities`` have different families, or if the
-        joint sensitivity is impossible. It is impossible if it is below the largest sensitivity of a family
-        in units of its noise, or above the sum of these sensitivities (for l2: the square root of the sum of
-        their squares). Also if the exchanges do not match the noise, the scales and the joint sensitivity
+        If a value is out of range, or if ``scales`` and ``sensitivities`` have different families. If the
+        joint sensitivity is below the largest sensitivity of a family in units of its noise. If it is above
+        the sum of these sensitivities (for l2: the square root of the sum of their squares). If the exchanges
+        do not match the noise, the scales and the joint sensitivity
         (:func:`discreet.accounting.pld_calibration.check_listed`).
     """
 
@@ -140,7 +143,7 @@ class MechanismRecord:
         return cls(mechanism, noise, scales, own, joint, levels, exchanges)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as values that JSON can store, without loss."""
+        """Return the record as values that JSON stores without loss."""
         return parts().plain.of_noise(self)
 
     @classmethod
@@ -175,7 +178,7 @@ class MechanismRecord:
         return parts().sentences.of_noise(self)
 
     def line(self, delta: float) -> str:
-        """Return a line of text about the mechanism and its loss in the norm of its noise.
+        """Return one line of text about the mechanism and its loss in the norm of its noise.
 
         ``delta`` is not used.
         """
@@ -187,9 +190,10 @@ def joint_loss(
 ) -> float:
     """Return the joint sensitivity of all families in units of their noise.
 
-    ``rounding`` is an additional change of each family. With it, the result is the smaller of two bounds that
-    follow from the triangle inequality. One bound separates changes and rounding, and the other one separates
-    the families. If all scales are doubled, the result is halved, also with ``rounding``.
+    rounding : additional change of each family. If it is not 0, the result is the smaller of two bounds that
+        follow from the triangle inequality. The first bound adds the norm of the rounding to the joint
+        sensitivity. The second bound combines the families, each with its own sensitivity plus rounding. If
+        all scales are doubled, the result is halved, also with ``rounding``.
     """
     joint = query.sensitivity(norm, {name: 1.0 / scale for name, scale in scales.items()})
     if not rounding:

@@ -1,15 +1,16 @@
 """Largest change of sums of records if one trajectory is replaced, computed by an automaton over steps.
 
 A user contributes one record (s, a, r, s') per step. The neighbouring relation replaces the user's whole
-trajectory by any other one. At one step the two records are in one of three cases:
+trajectory by any other trajectory. The records of the two trajectories at one step are in one of three cases:
 
 - OTHER: the pairs (s, a) differ;
 - SUCCESSOR: the pairs are equal, the next states s' differ;
 - SAME: (s, a, s') are equal, and the rewards may differ.
 
-Users in different states are in different pairs. After SUCCESSOR the two users are in different states, after
-SAME they are in the same state, and after OTHER both is possible. Every pair of trajectories is therefore a
-path on two nodes, *one* (both users are in the same state) and *two* (they are in different states)::
+In what follows, the two trajectories belong to two users. Users in different states are in different pairs.
+After SUCCESSOR the two users are in different states. After SAME they are in the same state. After OTHER both
+are possible. Every pair of trajectories is therefore a path on two nodes, *one* (both users are in the same
+state) and *two* (they are in different states)::
 
     one: OTHER -> one or two;   SUCCESSOR -> two;   SAME -> one;        two: OTHER -> one or two;
 
@@ -17,26 +18,26 @@ A path starts at any node. The maximum of a sum of costs over all paths bounds t
 The bound is attained if two states have two admissible actions each.
 
 A family of sums declares which of its cells change in each case, and by how much (:data:`Moves`). A noise
-declares the cost of a changed cell. Costs are summed over cells: a cost is the loss of pure epsilon, or a
-squared shift in units of the noise. The cost of a case is the sum over all changed cells. If every step has
-separate cells, the largest cost of replacing a user (the *price*) is the cost of the path with the largest
-cost. Costs do not depend on the step, so only the number of steps in each case matters. SUCCESSOR changes all
-cells that SAME changes. Therefore, among paths with k steps of OTHER, those with the most steps of SUCCESSOR
-cost most. There are at most min(H - k, k + 1) steps of SUCCESSOR, because a step of OTHER must occur between
-two of them.
+distribution declares the cost of a changed cell. The cost of a cell is its loss of pure epsilon, or its
+squared shift in units of the noise. The cost of a case is the sum over all changed cells. The *price* is the
+largest cost of replacing a user. If every step has separate cells, the price is the cost of the path with the
+largest cost. Costs do not depend on the step, so only the number of steps in each case matters. SUCCESSOR
+changes all cells that SAME changes. Therefore, among paths with k steps of OTHER, those with the most steps
+of SUCCESSOR cost most. There are at most min(H - k, k + 1) steps of SUCCESSOR, because a step of OTHER must
+occur between two of them.
 
-The way in which records are added to cells (:class:`Over`) determines how the costs of steps add up. Let C be
-the largest cost of a case, and m = min(S, H). The price is:
+The way in which records are added to cells (:class:`Over`) determines how the costs of steps are combined.
+Let C be the largest cost of a case, and m = min(S, H). The price is:
 
 - with separate cells for each step: the cost of the path with the largest cost;
 - with the same cells for all steps: H C if costs are linear in the shift, or H^2 C if they are squares (by
   the triangle inequality);
 - with only the first visit to each state: m C. Proof: suppose that the two users visit u <= m and v <= m
-  states, and that c of these states are visited by both. The records of a state that both visit change as in
-  one step, which costs at most C. A state that only one of them visits has one record more or less. This is
-  half of OTHER, so it costs at most C / 2. The sum is at most (c + (u - c) / 2 + (v - c) / 2) C <= m C.
-  Whether a visit is the first one is known before its action and successor, so the counted transitions still
-  follow the transition probabilities.
+  states, and that both of them visit c of these states. The records of a state that both visit change as in
+  one step, which costs at most C. A state that only one of them visits has one record more or less. Such a
+  record is half of OTHER, so it costs at most C / 2. The sum is at most (c + (u - c) / 2 + (v - c) / 2) C <=
+  m C. A visit is classified as first or later before its action and successor are known, so the counted
+  transitions still follow the transition probabilities.
 
 If families of a query add records to cells in different ways, their prices are computed separately and
 summed, because the changes are in different cells.
@@ -61,7 +62,7 @@ Cost = Callable[[float], float]
 
 
 class CaseCosts(NamedTuple):
-    """Costs of one step in each case. SUCCESSOR costs ``extra + same``."""
+    """Costs of one step in each case. The cost of SUCCESSOR is ``extra + same``."""
 
     other: float
     extra: float  # cost of the cells that change in SUCCESSOR but not in SAME
@@ -111,7 +112,7 @@ def heaviest_of(costs: Sequence[CaseCosts]) -> float:
 
 @dataclass(frozen=True)
 class Over(ABC):
-    """Base class: the way in which the records of one user are added to cells."""
+    """Base class of the rules that add the records of one user to cells."""
 
     def slots(self, horizon: int) -> int:
         """Return the size of the first axis of the family."""

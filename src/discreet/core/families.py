@@ -1,17 +1,19 @@
 """Families of sums: the values that a user adds to cells, and their largest change if the user is replaced.
 
-A query (:mod:`discreet.core.query`) is a tuple of families. A :class:`RecordFamily` counts records, so the
-largest cost of replacing a user (its *price*) follows from the cases of :mod:`discreet.core.exchange`. Two
-cells of visits change by 1 in OTHER, none otherwise. Two cells of transitions change by 1 in OTHER and in
-SUCCESSOR, none in SAME. Two cells of the sums of r - c change by at most max(c, 1 - c) in OTHER. One cell
-changes by at most 1 in SUCCESSOR and SAME. (Rewards are in [0, 1].) Other families have separate bounds:
+A query (:mod:`discreet.core.query`) is a tuple of families. The *price* of a family is the largest cost of
+replacing a user. A :class:`RecordFamily` counts records, so its price follows from the cases of
+:mod:`discreet.core.exchange`. Two cells of visits change by 1 in OTHER, and no cell changes in the other
+cases. Two cells of transitions change by 1 in OTHER and in SUCCESSOR, and no cell changes in SAME. For sums
+of r - c, two cells change by at most max(c, 1 - c) in OTHER, and one cell changes by at most 1 in SUCCESSOR
+and SAME. (Rewards are in [0, 1].) Other families have separate bounds:
 
 - in :class:`GroupReturns` one cell changes by at most C, because a return that is clipped at C is in [0, C];
 - in :class:`ClippedRewards` a user adds x >= 0 with a total of at most C. Therefore ||x - x'||_1 <= 2 C, and
   ||x - x'||_2^2 <= 2 C^2 because <x, x'> >= 0. In both norms, this is at most the cost of two cells that
   change by C each.
 
-A release contains only one of the families in a :class:`OneOf`. The price is that of the costliest family.
+A release contains only one of the families in a :class:`OneOf`. The price is then the price of the costliest
+family.
 """
 
 from __future__ import annotations
@@ -65,12 +67,14 @@ class SumFamily(ABC):
 
     @property
     def integral(self) -> bool:
-        """True if users add integers. For exact noise, other values are rounded to the grid."""
+        """True if users add integers. If noise is exact, other values are rounded to a grid."""
         return False
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """Declarations that the sensitivity depends on, as text. Empty if this library derives it."""
+        """Declarations that the sensitivity depends on, as text. Empty if this library derives the
+        sensitivity.
+        """
         return ()
 
     @abstractmethod
@@ -86,21 +90,23 @@ class SumFamily(ABC):
     ) -> None:
         """Add one user's checked ``record`` to the flat ``cells`` of this family.
 
-        layout, context : sizes, and public arrays of the plan. grid : of values that are not counts, under
-            exact noise.
+        layout, context : sizes, and public arrays of the plan.
 
-        Raises ``ValueError`` if the sum needs values that plans set. Compiled code adds such a family.
+        grid : grid of values that are not counts, or None. Exact noise needs a grid.
+
+        Raises ``ValueError`` if the sum needs values that plans set. Compiled code adds records to such a
+        family.
         """
         raise ValueError(f"family {self.name!r}: is summed only as an option of CountQuery")
 
 
 @dataclass(frozen=True)
 class RecordFamily(SumFamily):
-    """Sums of one number per counted record, in a cell for its (s, a) or for its (s, a, s').
+    """Family that sums one number per counted record, in a cell for each (s, a) or for each (s, a, s').
 
     over : way in which records are added to cells.
 
-    by_successor : True for one cell for each (s, a, s'). False for one cell for each (s, a).
+    by_successor : True if there is one cell for each (s, a, s'). False if there is one cell for each (s, a).
 
     center : constant c if the family sums r - c over records. None if the family counts records.
     """
@@ -113,7 +119,7 @@ class RecordFamily(SumFamily):
         checks.exactly("over", self.over, *OVERS)
         if self.center is not None:
             checks.real("center", self.center, 0.0, 1.0)
-            if self.by_successor:  # SAME would change cells that SUCCESSOR does not change
+            if self.by_successor:  # otherwise SAME would change cells that SUCCESSOR does not change
                 raise ValueError("by_successor = True: must be False for sums of rewards")
 
     @property
@@ -155,7 +161,7 @@ class RecordFamily(SumFamily):
 def visits(over: Over = EACH_STEP, name: str = VISITS) -> RecordFamily:
     """Return the family of visits N(h, s, a).
 
-    over : way in which records reach cells. name : key of the family in releases.
+    over : way in which records are added to cells. name : key of the family in releases.
     """
     return RecordFamily(name, over)
 
@@ -163,7 +169,7 @@ def visits(over: Over = EACH_STEP, name: str = VISITS) -> RecordFamily:
 def transitions(over: Over = EACH_STEP, name: str = TRANSITIONS) -> RecordFamily:
     """Return the family of transitions N(h, s, a, s').
 
-    over : way in which records reach cells. name : key of the family in releases.
+    over : way in which records are added to cells. name : key of the family in releases.
     """
     return RecordFamily(name, over, by_successor=True)
 
@@ -171,7 +177,7 @@ def transitions(over: Over = EACH_STEP, name: str = TRANSITIONS) -> RecordFamily
 def rewards(center: float = 0.0, over: Over = EACH_STEP, name: str | None = None) -> RecordFamily:
     """Return the family of sums of r - ``center`` per pair, with ``center`` in [0, 1].
 
-    over : way in which records reach cells. name : key of the family in releases.
+    over : way in which records are added to cells. name : key of the family in releases.
     """
     return RecordFamily(name or (CENTERED_REWARDS if center else REWARDS), over, center=center)
 
@@ -183,7 +189,7 @@ RECORD_FAMILIES: Mapping[str, RecordFamily] = {
 
 
 class OwnBound(SumFamily):
-    """Family whose price is computed from a separate bound and not from the cases of its records."""
+    """Family with its own bound on the price. The bound does not use the cases of records."""
 
     @abstractmethod
     def price(self, cost: Cost, layout: Layout, squares: bool) -> float:
@@ -196,7 +202,10 @@ class OwnBound(SumFamily):
 
 @dataclass(frozen=True)
 class GroupReturns(OwnBound):
-    """Sum of min(return, clip) over the users in each public group (``Plan.group``), shape (groups,)."""
+    """Family with the sum of min(return, clip) over the users in each public group, shape (groups,).
+
+    The plan of a user sets the group (``Plan.group``).
+    """
 
     groups: int
     clip: float
@@ -214,7 +223,7 @@ class GroupReturns(OwnBound):
 
 @dataclass(frozen=True)
 class ClippedRewards(OwnBound):
-    """Sums of rewards for each (s, a) over all steps. Each user's rewards count until their total reaches C.
+    """Family of sums of rewards for each (s, a) over all steps, clipped at a total of C per user.
 
     clip : threshold C of the first batch. Plans can increase C (:mod:`discreet.core.clipped_returns`).
     """
@@ -239,7 +248,7 @@ class OneOf:
 
 
 def pooled(over: str) -> Over:
-    """Return the way in which pooled families count records: "all" records, or only "first" visits."""
+    """Return the rule by which pooled families count records: "all" records, or only "first" visits."""
     return FIRST_VISITS if over == "first" else ALL_STEPS
 
 

@@ -25,7 +25,9 @@ __all__ = ["FreshNoiseChannel"]
 
 
 class FreshNoiseChannel(ExactChannel):
-    """Batches or a decaying sum, measured with fresh noise. Sums are computed from measurements."""
+    """Channel that measures batches, or a decaying sum, with fresh noise. Prefix sums follow from
+    measurements.
+    """
 
     streams: ClassVar[tuple[str, ...]] = ("decaying",)
 
@@ -54,7 +56,7 @@ class FreshNoiseChannel(ExactChannel):
     def described(
         self, s: ChannelSession, fresh: Floats, laws: Mapping[str, NoiseDistribution], n: int
     ) -> tuple[Measurement, State]:
-        """Describe the newest measurement, with its number of users and its effective sample size."""
+        """Return the newest measurement, with its number of users and its effective sample size."""
         state, decaying = s.state, Decaying(self.mechanism.decay)
         batch, forgets = n - state["closed_users"], self.forgets(s, n)
         decay = 0.0 if state["forgotten"] else decaying.decay
@@ -68,11 +70,13 @@ class FreshNoiseChannel(ExactChannel):
         return Measurement(estimates, decay, gain), {"forgotten": forgets, "weights": weights}
 
     def forgets(self, s: ChannelSession, n: int) -> bool:
-        """Return whether the release after n users closes the stream of all users so far."""
+        """Return True if the release after n users closes the stream of all users so far."""
         return n > 0 and s._plan is not None and s._plan.forget
 
     def wanted_scales(self, s: ChannelSession, n: int) -> Floats:
-        """Return the (families,) scales of this release. Infinite: not released."""
+        """Return the (families,) noise scales of this release. A family with an infinite scale is not
+        released.
+        """
         scales = self.mechanism.scales_at(s._schedule.leaf_at(n, self.mechanism.leaf))
         if not self.query.steered:
             return scales
@@ -81,10 +85,10 @@ class FreshNoiseChannel(ExactChannel):
     def measure(self, s: ChannelSession, n: int) -> tuple[Floats, Floats, State]:
         """Return (sums over all users, newest measurement, changes that close the batch).
 
-        An interrupt (Ctrl-C) during a release can waste a draw of noise but never costs privacy. The index of
-        a noise is marked as used before the noise is drawn, because the same noise on other data would reveal
-        their difference. The batch leaves the cells, and its measurement enters the sums, at the moment when
-        the release is made.
+        An interrupt (Ctrl-C) during a release can waste a draw of noise but has no privacy cost. The index of
+        a draw is marked as used before the noise is drawn, because the same noise on other data would reveal
+        their difference. When the release is made, the sum of the batch is removed from the cells, and its
+        measurement is added to the sums.
         """
         state = s.state
         cells, filtered, measured = state["cells"], state["filtered"], state["measured"]

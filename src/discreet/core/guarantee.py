@@ -1,34 +1,34 @@
 """Guarantees, computed only from the records of mechanisms.
 
-A :class:`Guarantee` contains numbers, which this module computes.
-:mod:`discreet.accounting.text.guarantee_sentences` makes sentences from them, and no number is read from a
-sentence. A guarantee also contains the records from which its numbers follow. The numbers are computed again
-whenever a guarantee is constructed.
+A :class:`Guarantee` contains numbers that this module computes, and the records that determine the numbers.
+The numbers are computed again whenever a guarantee is constructed. The sentences are built from the numbers
+by :mod:`discreet.accounting.text.guarantee_sentences`. No number is read from a sentence.
 
-A :class:`MechanismRecord` describes the effect of one mechanism on one user. It contains the kind of noise,
-the scale for each family of the query, the joint sensitivity in units of the noise, and the number of noisy
-sums that can contain the user. :func:`guarantee_of` composes records on the same users:
+A :class:`MechanismRecord` describes the effect of one mechanism on one user. The record contains the kind of
+noise, the scale for each family of the query, the joint sensitivity in units of the noise, and the number of
+noisy sums that can contain the user. :func:`guarantee_of` composes records on the same users:
 
 - Laplace (also discrete, on its grid): epsilon = sum over records of levels * joint l1, because the
   densities of two neighbouring releases differ by at most exp(sum |shift| / b);
 - Gaussian: mu^2 = sum of levels * (joint l2)^2, exactly and adaptively
-  (:mod:`discreet.core.correlated_noise`, b). Rho is mu^2 / 2; epsilon at the requested delta follows from the
-  exact curve;
-- discrete Gaussian: rho = sum of levels * (joint l2)^2 / 2 (Canonne, Kamath and Steinke 2020), epsilon by the
-  best Renyi order; mu-GDP is not proved for discrete noise and not claimed;
-- a record that lists its ``exchanges`` (every way in which one user can move independent noises): epsilon at
-  delta by numerical privacy-loss distributions (:mod:`discreet.accounting.pld_calibration`). This is less
-  than the closed form for discrete Gaussian noise and for Laplace noise at delta > 0.
+  (:mod:`discreet.core.correlated_noise`, b). Rho is mu^2 / 2. The exact curve gives epsilon at the requested
+  delta;
+- discrete Gaussian: rho = sum of levels * (joint l2)^2 / 2 (Canonne, Kamath and Steinke 2020). The best Renyi
+  order gives epsilon. mu-GDP is not proved for discrete noise and not claimed;
+- a record that lists its ``exchanges`` (every way in which replacing one user can change coordinates with
+  independent noise): numerical privacy-loss distributions give epsilon at delta
+  (:mod:`discreet.accounting.pld_calibration`). This epsilon is less than that of the closed form for discrete
+  Gaussian noise and for Laplace noise at delta > 0.
 
 ``joint`` is ``query.sensitivity(norm, {family: 1 / scale})``: the supremum over replaced trajectories of the
 change in all families together. For centred rewards it is less than the sum of the sensitivities of the
-families. If users are in disjoint batches, one record is enough: that of the batch with the largest cost
-(parallel composition). Batches of disjoint users may have mechanisms of different kinds (for example Laplace
-noise and Gaussian noise). :func:`parallel` then states the worst of their guarantees: epsilon and delta are
-the largest values of any kind, and rho and mu are too if every kind has them. The guarantee is also valid if
-policies and mechanisms of later batches depend on earlier releases. Given the earlier releases, replacing a
-user changes only the user's batch. Everything after that batch is a function of its release and of other
-users' data.
+families. If users are in disjoint batches, one record is enough: that of the batch with the largest loss
+(parallel composition). Batches of disjoint users may have mechanisms with different noise (for example
+Laplace noise and Gaussian noise). :func:`parallel` then states the worst of their guarantees. Epsilon and
+delta are the largest values of any mechanism. The same holds for rho and mu if every mechanism has them. The
+guarantee is also valid if policies and mechanisms of later batches depend on earlier releases. Given the
+earlier releases, replacing a user changes only the user's batch. Everything after that batch is a function of
+its release and of other users' data.
 """
 
 from __future__ import annotations
@@ -64,30 +64,30 @@ _NUMBERS = ("epsilon", "delta", "rho", "mu")
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Privacy statement: computed by the functions of this module, never entered by hand.
+    """Privacy statement, computed by functions of this module and never entered by hand.
 
     Parameters
     ----------
-    trust : trust model, which states the party that sees raw data. For "joint" it is the server that users
-        interact with. For "central" it is the curator of an offline data set, and all other parties see only
-        the release. For "local" no party sees raw data. "none" means that there is no guarantee.
+    trust : party that sees raw data (trust model). "joint": the server that users interact
+        with. "central": the curator of an offline data set; all other parties see only the release. "local":
+        no party sees raw data. "none": there is no guarantee.
     epsilon, delta : true values for the noise that the records describe. If epsilon is None, there is no
         guarantee.
     rho, mu : parameters of zCDP and Gaussian DP, or None if no such parameter is proved.
-    epsilon_nominal : epsilon that was requested. It differs from ``epsilon`` with calibration "published".
-    episodes : largest number m of episodes of one user, all of which are replaced.
+    epsilon_nominal : requested epsilon. It differs from ``epsilon`` with calibration "published".
+    episodes : largest number m of episodes of one user. The neighbouring relation replaces all of them.
     users_public : True if the number of users is public.
     randomness : "secure" (operating system, exact) or "seeded" (simulation only).
     records : records of the mechanisms, all on the same users.
-    kinds : pairs (text that names the users, their guarantee). They are used instead of records if batches of
+    kinds : pairs (text that names the users, their guarantee). Set instead of ``records`` if batches of
         disjoint users have different mechanisms.
-    reason : reason why there is no guarantee, as text. It is used instead of records and kinds.
+    reason : reason why there is no guarantee, as text. Set instead of ``records`` and ``kinds``.
 
     Raises
     ------
     ValueError
-        If a number does not follow from records or kinds. Epsilons of numerical accounting are also computed
-        again, unless this process has cached them (in a new process, loading dp-accounting takes a second).
+        If a number does not follow from ``records`` or ``kinds``. An epsilon of numerical accounting is
+        recomputed unless this process has cached it (in a new process, loading dp-accounting takes a second).
     """
 
     __repr__ = brief
@@ -123,7 +123,7 @@ class Guarantee:
         else:
             _check_alike(self, self.kinds)
             true = _worst(self.kinds) if self.kinds else _composed(self.records, self.delta, self.randomness)
-        # relative tolerance, because another machine may have computed the numbers
+        # a relative tolerance, because another machine may have computed the numbers
         near = 1e-6 if any(record.numerical for record in self.records) else 1e-9
         for name, one in zip(_NUMBERS, true, strict=True):
             own = getattr(self, name)
@@ -175,11 +175,11 @@ class Guarantee:
 
     @property
     def holds_if_seed_is_guessed(self) -> bool:
-        """True if epsilon holds against attackers who guess or try seeds; False for seeded noise."""
+        """True if epsilon also holds against attackers who guess or try seeds. False for seeded noise."""
         return self.epsilon is not None and self.randomness == "secure"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the guarantee as plain values (None becomes JSON null): numbers, inputs and sentences."""
+        """Return the guarantee as plain values: numbers, inputs and sentences. None becomes JSON null."""
         return parts().plain.of_guarantee(self)
 
     def to_json(self) -> str:
@@ -188,7 +188,7 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> Guarantee:
-        """Return the guarantee from the ``table`` that :meth:`to_dict` wrote, rebuilt from its numbers.
+        """Return the guarantee from the ``table`` that :meth:`to_dict` wrote. The numbers are computed again.
 
         Raises ``ValueError`` for a missing or unknown key, for a number that does not follow from the
         mechanisms, and for a sentence that does not match the numbers.
@@ -203,7 +203,7 @@ _NO_NOISE = "exact sums of users' trajectories are released, without noise"
 
 
 def no_guarantee(randomness: Source, *, reason: str = _NO_NOISE, episodes: int = 1) -> Guarantee:
-    """Return the guarantee object of a baseline or of a mechanism without protection; ``reason`` says why."""
+    """Return the guarantee object of a mechanism without protection. ``reason`` states why there is none."""
     return Guarantee("none", None, 0.0, None, None, None, episodes, True, randomness, reason=reason)
 
 
@@ -227,7 +227,7 @@ def guarantee_of(
         noise leak information.
     delta : for Gaussian noise, the delta in (0, 1) at which epsilon is stated. None or 0 for Laplace noise,
         whose guarantee is pure.
-    epsilon_nominal : the epsilon that was requested, or None.
+    epsilon_nominal : requested epsilon, or None.
     episodes : largest number m of episodes of one user. The sensitivities in the records must be for m
         episodes.
 

@@ -1,8 +1,8 @@
 """Public shape of a tabular problem and its flat layout: one row per admissible (state, action).
 
-S, A, H and the mask of admissible actions are declared public. Kernels work on *rows*: the admissible pairs
-in the order of their state, then action. If every action is admissible, row = state * A + action. A mask has
-no privacy cost and removes all cells of inadmissible pairs (ICU-Sepsis: 2 313 rows instead of 17 900).
+S, A, H and the mask of admissible actions are declared public. Kernels work on *rows*: the admissible pairs,
+ordered by state and then by action. If every action is admissible, row = state * A + action. A mask has no
+privacy cost and removes all cells of inadmissible pairs (ICU-Sepsis: 2 313 rows instead of 17 900).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Layout:
         if not isinstance(other, Layout):
             return NotImplemented
         sizes = (self.states, self.actions, self.horizon) == (other.states, other.actions, other.horizon)
-        # row_index is equal exactly if the masks are equal
+        # row_index is equal if and only if the masks are equal
         return sizes and np.array_equal(self.row_index, other.row_index)
 
     def __hash__(self) -> int:
@@ -89,7 +89,7 @@ class Layout:
 
     @cached_property
     def row_index(self) -> NDArray[np.int64]:
-        """Row of each pair (s, a), shape (S, A). It is -1 if the action is not admissible."""
+        """Row of each pair (s, a), shape (S, A). The entry is -1 if the action is not admissible."""
         index = np.full((self.states, self.actions), -1, np.int64)
         index[self.row_state, self.row_action] = np.arange(self.rows)
         return index
@@ -97,7 +97,7 @@ class Layout:
     @property
     def rows(self) -> int:
         """Number R of admissible pairs."""
-        return int(self.state_ptr[-1])
+        return self.states * self.actions if self.mask is None else int(self.state_ptr[-1])
 
     def to_rows(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the entries of admissible pairs of a table ``(T, S, A, ...)``.

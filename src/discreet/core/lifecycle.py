@@ -2,8 +2,8 @@
 
 A copy of such an object would draw the same noise again, or draw other noise for the same sums. The object
 therefore cannot be pickled or copied, and it is closed in a fork of the process. Two simultaneous calls would
-draw two noises for one sum. Each call therefore takes a lock, and a call from inside a running call (by a
-signal handler, or by code of a caller's array) is rejected.
+draw two noises for one sum. Each call therefore takes a lock. A call from inside a running call (by a signal
+handler, or by code of a caller's array) is rejected.
 
 A session that continues elsewhere is saved to a file, which can be restored once
 (:mod:`discreet.mechanisms.saved_state.state_file`). After a crash or interrupt, exactly one of the two
@@ -21,13 +21,15 @@ from discreet.core.registry import parts
 
 
 class Guarded:
-    """Base class of objects that contain exact sums or raw records. Subclasses delete these in ``_drop``."""
+    """Base class of objects that contain exact sums or raw records. Subclasses delete these data in
+    ``_drop``.
+    """
 
     _what = "session"  # name of the object in error messages
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._lock = threading.RLock()  # a reentrant lock knows its thread, but it is never acquired twice
+        self._lock = threading.RLock()  # a reentrant lock records its thread, but it is never acquired twice
         self._closed = False
 
     def __reduce__(self) -> NoReturn:
@@ -39,7 +41,7 @@ class Guarded:
         self.__reduce__()
 
     def __repr__(self) -> str:
-        """Return text that contains only public facts, and no record or sum."""
+        """Return text that contains only public facts and no record or sum."""
         return parts().shown.of_session(self, self.__dict__.get("_closed", True))
 
     def __enter__(self) -> Self:
@@ -51,13 +53,14 @@ class Guarded:
     def close(self) -> None:
         """Close the session and delete its records and noise. Every later call raises an error.
 
-        If called from inside a running call (by a signal handler), the data are deleted when that call has
-        ended, because compiled code is still writing to them.
+        If a signal handler calls this method from inside a running call, the data are deleted at the end of
+        the running call, because compiled code is still writing to them.
         """
         if self._calling_here():
             self._closed = True
             threading.Thread(target=self._end, daemon=True).start()
-        elif os.getpid() != self._process:  # in a fork the lock may be held by a thread that does not exist
+        # a fork may inherit a lock that is held by a thread of the parent process
+        elif os.getpid() != self._process:
             self._drop()
         else:
             self._end()
@@ -100,7 +103,7 @@ class Saveable(Guarded):
     """Base class of objects that can be saved to a file and restored from the file.
 
     Each class lists every attribute in one of three tables (tests compare them with ``vars``).
-    :mod:`discreet.mechanisms.saved_state.save` reads the tables and defines which types a file may contain.
+    :mod:`discreet.mechanisms.saved_state.save` reads these tables and defines which types a file may contain.
     """
 
     _kind: ClassVar[str]  # name of the class in files
@@ -127,8 +130,9 @@ class Saveable(Guarded):
         :func:`~discreet.mechanisms.restore_session.restore` continues the session. The file has mode 0600.
 
         The file contains exact sums of user data and the noise added to them, and raw records if the session
-        stores users: store it only where raw data are allowed. A plan can be open. After the restore, its
-        users continue with their encoders or with ``open_encoder``. The state of a learner is not included.
+        stores users. Store it only where raw data are allowed. The session may have an open plan. After the
+        restore, its users continue with their encoders or with ``open_encoder``. The state of a learner is
+        not included.
 
         If an error or interrupt occurs before the file is visible, the file is removed and the session
         continues. Raises ``ValueError`` if ``path`` exists or its folder does not.

@@ -1,7 +1,7 @@
 """Interfaces of the optional parts of the kernel, for type checkers only.
 
-Each protocol lists the functions of one module that the kernel calls. :mod:`discreet.wiring` imports these
-modules, and a type checker compares them with their protocols.
+Each protocol lists the functions of one module that the kernel calls. :mod:`discreet.wiring` imports the
+modules, and a type checker compares each module with its protocol.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from discreet.core.trajectories import Trajectory
 
     Floats = NDArray[np.float64]
-    Shift = tuple[str, float, int]  # cells of one family with the same change
+    Shift = tuple[str, float, int]  # cells of one family that have the same change
     Laws = dict[str, NoiseDistribution]
     Ways = tuple[tuple[Coordinate, ...], ...]
 
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Sentences(Protocol):
-    """Text of guarantees and records of noise."""
+    """Functions that write guarantees and records of noise as text."""
 
     def unit(self, episodes: int, /) -> str: ...
     def neighbours(self, episodes: int, /) -> str: ...
@@ -49,13 +49,13 @@ class Sentences(Protocol):
 
 
 class MechanismNames(Protocol):
-    """Names of mechanisms."""
+    """Functions that return names of mechanisms."""
 
     def name_of(self, mechanism: CountMechanism, /) -> str: ...
 
 
 class PlainValues(Protocol):
-    """Guarantees and records as plain values for files, and back."""
+    """Functions that convert guarantees and records to plain values for files, and back."""
 
     def of_guarantee(self, guarantee: Guarantee, /) -> dict[str, Any]: ...
     def guarantee_fields(self, table: Any, nested: Callable[[Any], Guarantee], /) -> dict[str, Any]: ...
@@ -65,13 +65,13 @@ class PlainValues(Protocol):
 
 
 class Accountant(Protocol):
-    """Numerical privacy losses."""
+    """Functions that compute privacy losses numerically."""
 
     def worst_epsilon(self, ways: Ways, delta: float, /) -> float: ...
 
 
 class Calibration(Protocol):
-    """Ways to replace a user, as coordinates for numerical privacy losses."""
+    """Functions that list the ways to replace a user, as coordinates for numerical privacy losses."""
 
     def check_listed(self, record: MechanismRecord, /) -> None: ...
     def shift_patterns(self, query: SumQuery, levels: int, /) -> tuple[tuple[Shift, ...], ...] | None: ...
@@ -88,14 +88,14 @@ class Calibration(Protocol):
 
 
 class Declared(Protocol):
-    """Losses that depend on declarations in plug-ins."""
+    """Functions for losses that depend on declarations in plug-ins."""
 
     def check(self, mechanism: CountMechanism, /) -> None: ...
     def record_of(self, mechanism: CountMechanism, words: str, /) -> Record: ...
 
 
 class Exceedance(Protocol):
-    """Probability that a privacy loss exceeds epsilon."""
+    """Functions that bound the probability that a privacy loss exceeds epsilon."""
 
     def exceeds(self, guarantee: Guarantee, /) -> Mapping[str, float] | None: ...
 
@@ -113,7 +113,7 @@ class ReleaseDistributions(Protocol):
 
 
 class SeededNoise(Protocol):
-    """Keys and noise of seeded runs, for simulation."""
+    """Keys and noise of seeded runs, for simulation only."""
 
     def keys_of(self, seed: int, run: int, batch: int | None, /) -> RunKeys: ...
     def cell_noise(
@@ -122,7 +122,7 @@ class SeededNoise(Protocol):
 
 
 class UserSums(Protocol):
-    """Second implementation of one user's contribution, for audits."""
+    """Second implementation of the sums that one user adds, for audits."""
 
     def summand(
         self, query: CountQuery, trajectory: Trajectory, group: int, cut: float | None, /
@@ -130,26 +130,26 @@ class UserSums(Protocol):
 
 
 class QueryChecks(Protocol):
-    """Checks of batches that have different queries."""
+    """Functions that check batches with different queries."""
 
     def check_queries(self, schedule: Schedule, /) -> None: ...
 
 
 class Saving(Protocol):
-    """Files of sessions."""
+    """Functions that write and read the files of sessions."""
 
     def write(self, session: Saveable, path: str | os.PathLike[str], /) -> None: ...
 
 
 class Shown(Protocol):
-    """Short text of values."""
+    """Functions that return a short text for a value."""
 
     def text(self, thing: Any, /) -> str: ...
     def of_session(self, session: Any, closed: bool, /) -> str: ...
 
 
 class RecordClass(Protocol):
-    """Class of records, which makes a record of its plain values."""
+    """Class of privacy records that can be built from plain values."""
 
     def from_dict(self, table: Mapping[str, Any], /) -> Record: ...
 
@@ -161,7 +161,7 @@ RecordKind = tuple[str, str, Callable[[], RecordClass]]
 class Parts(Protocol):
     """All optional parts of the kernel. Each attribute imports its module and returns it.
 
-    ``records`` : kinds of records, by their names in files.
+    ``records`` : classes of records by their names in files.
     """
 
     @property

@@ -20,7 +20,7 @@ __all__ = ["Coins", "Composable", "NoiseDistribution", "Record", "Sensitive"]
 class NoiseDistribution(Protocol):
     """Interface of a noise distribution: the distribution of (released value - estimand).
 
-    It does not depend on data unless ``exact`` is False.
+    The distribution depends on data only if ``exact`` is False.
     """
 
     @property
@@ -30,11 +30,14 @@ class NoiseDistribution(Protocol):
 
     @property
     def exact(self) -> bool:
-        """True unless the variance depends on data. If it does, the variance is bounded or estimated."""
+        """True unless the variance depends on data.
+
+        A variance that depends on data is bounded or estimated.
+        """
         ...
 
     def std(self) -> float:
-        """Return the standard deviation of one cell in this release. It is the same for all cells."""
+        """Return the standard deviation of one cell in this release. All cells have the same value."""
         ...
 
     def std_bound(self) -> float:
@@ -53,8 +56,8 @@ class NoiseDistribution(Protocol):
 class Coins(Protocol):
     """Interface of the random generator of one user's device.
 
-    The generator is from :mod:`discreet.core.rng` or from the device. With a ``grid``, noise and rewards are
-    multiples of 1 / grid (secure generators only). ``exact`` : True if every draw has exactly the named
+    The generator comes from :mod:`discreet.core.rng` or from the device. With a ``grid``, noise and rewards
+    are multiples of 1 / grid (secure generators only). ``exact`` : True if every draw has exactly the named
     distribution and comes from a cryptographic source.
     """
 
@@ -83,7 +86,7 @@ class Coins(Protocol):
 
 
 class Sensitive(Protocol):
-    """Interface of a query that can compute the sensitivity that a record needs."""
+    """Interface of a query that can compute sensitivities for privacy records."""
 
     def sensitivity(self, norm: Any, weight: Mapping[str, float]) -> float: ...
 
@@ -91,9 +94,10 @@ class Sensitive(Protocol):
 class Record(Protocol):
     """Public record of the effect of one mechanism on one user, for guarantees and their sentences.
 
-    ``norm`` : how the losses of several records are composed. ``l1``: losses are summed. ``l2``: squares are
+    norm : rule that composes the losses of several records. ``l1``: losses are summed. ``l2``: squares are
         summed. ``losses``: no closed form applies, and the record must be the only one of its guarantee.
-        ``levels`` : number of noisy sums, messages or batches that one user can be in.
+
+    levels : number of noisy sums, messages or batches that one user can be in.
     """
 
     @property
@@ -106,7 +110,7 @@ class Record(Protocol):
     def levels(self) -> int: ...
     @property
     def numerical(self) -> bool:
-        """True if :meth:`epsilon` uses privacy-loss distributions, False if epsilon has a closed form."""
+        """True if :meth:`epsilon` uses privacy-loss distributions. False if epsilon has a closed form."""
         ...
 
     def epsilon(self, delta: float) -> float:
@@ -118,14 +122,14 @@ class Record(Protocol):
         ...
 
     def sentence(self, trust: Any) -> str:
-        """Return a sentence that tells participating users how their data are protected."""
+        """Return a sentence that explains to participating users how their data are protected."""
         ...
 
     def to_dict(self) -> dict[str, Any]: ...
 
 
 class Composable(Record, Protocol):
-    """Record that can be composed with others on the same users: ``norm`` is l1 or l2."""
+    """Record that can be composed with other records on the same users: ``norm`` is l1 or l2."""
 
     @property
     def loss(self) -> float:

@@ -1,26 +1,26 @@
 """Queries: several families of sums over users, and their joint sensitivity to one user.
 
-The price of a query is the largest total cost of the cells that change if one trajectory is replaced
-(:mod:`discreet.core.exchange`). If families add records to cells in the same way, their price is computed
-together, case by case. The same holds for all families whose steps have separate cells. Every other family
-has a separate bound (:mod:`discreet.core.families`). Prices of families with different cells are summed. A
-release contains one family of each :class:`~discreet.core.families.OneOf`, so the price is the largest over
-these choices.
+The *price* of a query is the largest total cost of the cells that change if one trajectory is replaced
+(:mod:`discreet.core.exchange`). The price of all families with separate cells for each step is computed
+together, case by case. The same holds for families that add records to the same cells in the same way. Every
+other family has a separate bound (:mod:`discreet.core.families`). Prices of families with different cells are
+summed. A release contains one family of each :class:`~discreet.core.families.OneOf`, so the price is the
+largest over these choices.
 
 With costs w x, the price is the joint l1 sensitivity in units of the noise. With costs (w x)^2, it is the
 square of the joint l2 sensitivity. For families of counts per step, both are exact if two states have two
-admissible actions. The l1 sensitivity is then 2 H for each uncentred family and 6 H for all three. The l2
-sensitivity is sqrt(2 H) for each and sqrt(6 H) for all three.
+admissible actions. The l1 sensitivity is then 2 H for each uncentred family and 6 H for all three families.
+The l2 sensitivity is sqrt(2 H) for each family and sqrt(6 H) for all three.
 
-Users with up to m episodes (``episodes``). The contribution of a user is x = x_1 + ... + x_k with k <= m
-episodes, where k can be 0. It is replaced by x' = x'_1 + ... + x'_k'. Extend both sums to m summands with
-zeros. The change is then the sum of m differences x_j - x'_j. Let D be the bound for one episode in the same
-norm and with the same weights. Two episodes differ by at most D. An episode and a zero also differ by at most
-D, because each step of the removed episode changes one record, which is half of OTHER, and a return is at
-most C. By the triangle inequality, every l1 or l2 sensitivity is at most m D. This bound is attained whenever
-D is attained: one user has m copies of one episode, and the user who replaces them has m copies of another
-episode. All m copies can be in the same cells, so sqrt(m) D would be too small. The number of episodes of a
-user is private. The limit m is declared, and
+A user may have up to m episodes (``episodes``). The contribution of a user is x = x_1 + ... + x_k with k <= m
+episodes, where k can be 0. The replacement contributes x' = x'_1 + ... + x'_k'. Extend both sums to m
+summands with zeros. The change is then the sum of m differences x_j - x'_j. Let D be the bound for one
+episode in the same norm and with the same weights. Two episodes differ by at most D. An episode and a zero
+also differ by at most D, because each step of the removed episode changes one record, which is half of OTHER,
+and a return is at most C. By the triangle inequality, every l1 or l2 sensitivity is at most m D. This bound
+is attained whenever D is attained. In that case one user has m copies of one episode, and the other user has
+m copies of another episode. All m copies can be in the same cells, so sqrt(m) D would be too small. The
+number of episodes of a user is private. The limit m is declared, and
 :class:`~discreet.mechanisms.dataset.dataset_release.OneShotSession` enforces it.
 """
 
@@ -104,7 +104,7 @@ class SumQuery(ABC):
         return {family.name: family.shape(self.layout) for family in self.listed}
 
     def integral(self, name: str) -> bool:
-        """Return whether a user adds integers to the family of this name."""
+        """Return True if each user adds integers to the family ``name``."""
         return any(family.integral for family in self.listed if family.name == name)
 
     @property
@@ -118,7 +118,7 @@ class SumQuery(ABC):
 
     @property
     def support(self) -> Mapping[str, NDArray[np.bool_]]:
-        """Cells that can be non-zero according to public declarations: those of all admissible pairs."""
+        """Cells that can be non-zero according to public declarations: the cells of all admissible pairs."""
         return {
             family.name: self._table(family, np.ones(family.shape(self.layout))).astype(bool)
             for family in self.listed
@@ -127,18 +127,19 @@ class SumQuery(ABC):
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """First index of each family in the flat vector, and the length of the vector: (families + 1,)."""
-        sizes = [math.prod(shape) for shape in self.row_families.values()]
-        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        sizes = map(math.prod, self.row_families.values())
+        return np.array(list(itertools.accumulate(sizes, initial=0)), np.int64)
 
     @property
     def cells(self) -> int:
         """Length of the flat vector, which is the number of cells in a release."""
-        return int(self.offsets[-1])
+        return sum(map(math.prod, self.row_families.values()))
 
     def to_cells(self, sums: Mapping[str, Floats]) -> Floats:
-        """Convert ``sums``, a table by (state, action) for each of ``families``, to the flat vector of cells.
+        """Convert tables by (state, action) to the flat vector of cells.
 
-        Raises ``ValueError`` if a family is missing, or has another shape or a number that is not finite.
+        sums : one table for each of ``families``. Raises ``ValueError`` if a family is missing, has another
+            shape or contains a number that is not finite.
         """
         missing = [name for name in self.families if name not in sums]
         if missing:
@@ -150,7 +151,7 @@ class SumQuery(ABC):
         return np.concatenate(found)
 
     def _table(self, family: SumFamily, part: Floats) -> Floats:
-        """Return the cells of one family as a table with axes for (s, a), if its cells belong to pairs."""
+        """Return the cells of one family as a table with axes for (s, a), or a copy if it has no pairs."""
         return self.layout.from_rows(part) if family.by_pair else part.copy()
 
     def from_cells(self, cells: Floats) -> Mapping[str, Floats]:
@@ -229,13 +230,13 @@ class SumQuery(ABC):
         -------
         float
             A bound on the norm over all pairs of users. It is exact for families per step if two states have
-            two admissible actions.
+            two admissible actions each.
 
         Raises
         ------
         ValueError
-            If ``norm`` is another text, or ``weight`` has a name that is not a family of this query,
-            or a number that is negative or not finite.
+            If ``norm`` is another text. If ``weight`` has a name that is not a family of this query, or a
+            number that is negative or not finite.
         """
         checks.choice("norm", norm, ("l1", "l2"))
         unknown = set(weight) - set(self.row_families)
@@ -266,7 +267,8 @@ class FamilyQuery(SumQuery):
     Raises
     ------
     ValueError
-        If two families have the same name, a family has another class, or it counts a step outside [0, H).
+        If two families have the same name, if a family has another class, or if a family counts a step
+        outside [0, H).
     """
 
     layout: Layout
@@ -298,9 +300,10 @@ class FamilyQuery(SumQuery):
         cells += own
 
     def contribution(self, trajectory: Trajectory, context: Context | None = None) -> Mapping[str, Floats]:
-        """Return one user's summand in every family, for audits and tests. Shapes are as in ``families``.
+        """Return the values that one user adds to every family, for audits and tests. Shapes are as in
+        ``families``.
 
-        trajectory : checked. context : public arrays of the plan, by name.
+        trajectory : checked trajectory. context : public arrays of the plan, by name.
         """
         cells = np.zeros(self.cells)
         self.add(trajectory, context or {}, None, cells)

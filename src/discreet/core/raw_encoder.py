@@ -44,7 +44,7 @@ _CODES = {
 
 
 def family_begins(query: CountQuery) -> Ints:
-    """Return (7,) the first cell of each family in the flat vector, or -1 for an absent family.
+    """Return (7,) integers: the first cell of each family in the flat vector, or -1 for an absent family.
 
     Entries 0 to 4 are for visits, transitions, rewards, pooled transitions and pooled rewards. Entry 6 is for
     clipped rewards. Entry 5 is 1 if only first visits to a state are pooled, 2 if only first visits are
@@ -63,7 +63,7 @@ def noise_vector(
 ) -> Floats:
     """Return independent noise for every cell, in the order of families.
 
-    Family f has scale factor * scales[f]. Raises ``RuntimeError`` if a noise of a user's own returns another
+    Family f has scale factor * scales[f]. Raises ``RuntimeError`` if a user-declared noise returns another
     number of draws than requested, or a draw that is not finite.
     """
     noise = mechanism.noise
@@ -96,7 +96,9 @@ def add_records(
 
 
 def same_plan(number: int, plan: Plan) -> int:
-    """Return ``number``, the plan number of an encoder. Raises ``ValueError`` if ``plan`` is another plan."""
+    """Return ``number``, the plan number of an encoder. Raises ``ValueError`` if ``plan`` has another
+    number.
+    """
     if plan.number not in (0, number):
         raise ValueError(f"plan.number = {plan.number}: must be {number}, the plan of this encoder")
     return number
@@ -108,8 +110,8 @@ class RawEncoder:
 
     __repr__ = brief
 
-    number: int  # number of the encoder's plan; messages made after that plan are rejected as late
-    guarantee: ClassVar[None] = None  # none: the server is trusted with raw data
+    number: int  # number of the encoder's plan; messages that are made after that plan are rejected as late
+    guarantee: ClassVar[None] = None  # no guarantee: the server is trusted with raw data
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
         """Return the raw trajectory, tagged with the user's plan."""

@@ -1,11 +1,11 @@
 """Registry of the optional parts of the kernel, which are outside the kernel and imported on first use.
 
-A simple release of counts does not need them: numerical privacy losses, records of the shuffle model,
-sentences, saved state. :mod:`discreet.core.part_protocols` states the interface of each part. One module of
-this library, :mod:`discreet.wiring`, sets all parts when the package is imported. The parts are then fixed.
+A simple release of counts does not need these parts: numerical privacy losses, records of the shuffle model,
+sentences, saved state. :mod:`discreet.core.part_protocols` states the interface of each part. When the
+package is imported, the module :mod:`discreet.wiring` sets all parts. After that the parts cannot change.
 
-Type checkers read ``registry.pyi``, which names these interfaces. This file does not name them: they use
-classes of files that import this file.
+Type checkers read ``registry.pyi``, which names these interfaces. This file does not name them, because the
+interfaces use classes of files that import this file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _parts: object = None
 def set_parts(given: object) -> None:
     """Set the optional parts, once. Raises ``ValueError`` if they are set already.
 
-    given : all parts.
+    given : object with all parts; see :class:`~discreet.core.part_protocols.Parts`.
     """
     global _parts
     if _parts is not None:
@@ -36,9 +36,9 @@ def parts() -> object:
 
 
 def record_class(kind: object) -> type:
-    """Return the class of a kind of record, by its name in files.
+    """Return the class of privacy records that has the name ``kind`` in files.
 
-    Raises ``ValueError`` if the kind is unknown.
+    Raises ``ValueError`` if the name is unknown.
     """
     from discreet.core import checks
 
@@ -50,7 +50,7 @@ def record_class(kind: object) -> type:
 def is_record(value: object) -> bool:
     """Return True if ``value`` is a privacy record of this library. This function imports no module.
 
-    The result is False for subclasses, because they could state another loss.
+    The result is False for subclasses, because a subclass could state another loss.
     """
     home = type(value).__module__, type(value).__qualname__
     return any(

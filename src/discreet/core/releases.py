@@ -1,9 +1,9 @@
 """Plans, messages and releases, the values that are passed between users, a session and a learner.
 
 A :class:`Plan` contains everything that is published before users act. A :class:`Schedule` sets the times of
-releases. A :class:`Message` is the value that a user's device sends. A :class:`Release` contains all that is
-ever published about users. This module does not use learners or environments; their types are in
-:mod:`discreet.mechanisms.interfaces`.
+releases. A :class:`Message` is the value that a user's device sends. A :class:`Release` contains everything
+that is ever published about users. This module does not use learners or environments. The types of learners
+and environments are in :mod:`discreet.mechanisms.interfaces`.
 """
 
 from __future__ import annotations
@@ -39,23 +39,25 @@ __all__ = [
 # ------------------------------------------------------------------------------ before users act
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Everything that the server publishes before users act. It depends only on releases and public data.
+    """Everything that the server publishes before users act. A plan depends only on releases and public data.
 
     Parameters
     ----------
     policy : (H, S) integer actions, or (H, S, A) probabilities.
     users : number of users who follow the plan, at least 1.
-    context : mapping from names to arrays that devices need in addition to trajectories (for example values
-        of a linear learner).
-    last : True if a release follows. False lets one batch contain several policies (explorers, ties).
-    number : set by ``session.begin``. Messages contain this number, and messages for other plans are
-        rejected.
-    group, return_share : for a query with group returns: the public group of these users, and the share of
-        the budget, in [0, 1), for group returns in the release that closes this batch. The share of the last
-        plan of a batch applies. With 0 they are not released. None is the share in the query.
+    context : mapping from names to the public arrays that devices need to encode trajectories (for example
+        values of a linear learner).
+    last : True if a release follows after these users. False lets one batch contain several policies (for
+        exploration or for ties).
+    number : set by ``session.begin``. Messages contain this number, and a session rejects messages for other
+        plans.
+    group : for a query with group returns: the public group of these users.
+    return_share : for a query with group returns: the share of the budget, in [0, 1), for group returns in
+        the release that closes this batch. The share of the last plan of a batch applies. With 0 the returns
+        are not released. None is the share in the query.
     forget : if True, the release that closes this batch is the last one that includes any user so far. Later
         releases contain only later users.
-    cut : for a query with clipped rewards, the threshold C of this batch. It is at least that of the last
+    cut : for a query with clipped rewards: the threshold C of this batch. It is at least that of the last
         batch and at most H. If it is infinite, centred rewards replace clipped rewards permanently, starting
         with the release of this batch. None keeps the threshold. The first plan of a batch sets the value;
         further plans of the batch contain the same value or None.
@@ -74,7 +76,7 @@ class Plan:
     cut: float | None = None
 
 
-# Text for the error that rejects raw data.
+# Text of the error that rejects raw data.
 ON_DEVICE = "what begin's encoder makes: encoder = session.begin(plan), then encoder(trajectory, plan, coins)"
 
 MOST_RELEASES = 50_000_000  # largest number of releases, because their times are stored in memory (400 MB)
@@ -84,30 +86,30 @@ MOST_RELEASES = 50_000_000  # largest number of releases, because their times ar
 class Schedule:
     """Public times of release.
 
-    They are fixed before data, or limited in number in advance and triggered by releases.
+    The times are fixed before data, or limited in number in advance and triggered by releases.
 
-    ``users`` is K, or None if it is unknown. With neither ``times`` nor ``growth`` there is a release after
-    every user. ``max_releases`` limits the number of releases that earlier releases trigger. ``answers`` is
-    the number of answers about offline data. ``reads`` ("sums", "measurements") is the part of a release that
-    the learner will use. ``plans`` ("any", "deterministic", "stochastic") is the kind of the learner's
-    policies. The choice of the mechanism depends on ``reads`` and ``plans``.
+    ``users`` is the number K of users, or None if K is unknown. If neither ``times`` nor ``growth`` is given,
+    there is a release after every user. ``max_releases`` limits the number of releases that earlier releases
+    trigger. ``answers`` is the number of answers about offline data. ``reads`` ("sums", "measurements") is
+    the part of a release that the learner will use. ``plans`` ("any", "deterministic", "stochastic") is the
+    kind of the learner's policies. The choice of the mechanism depends on ``reads`` and ``plans``.
 
-    ``times`` contains the number of users submitted at each release, in ascending order, starting with 0
-    (release 0 is made before any user; its values are 0, without noise). ``growth`` sets geometric times:
+    ``times`` contains the number of users submitted at each release, in ascending order, starting with 0.
+    Release 0 is made before any user, and its values are 0 without noise. ``growth`` sets geometric times:
     next = max(k + 1, ceil(growth * k)). 1.0 means a release after every user.
 
     ``pooled_shares`` has one value in (0, 1) for each of ``release_times``: the share of the budget for the
     pooled families of the query in that release (the first value is for release 0, without noise). Only
-    mechanisms with separate noise for each release support it.
+    mechanisms with separate noise for each release support ``pooled_shares``.
 
     ``queries`` : one query for each batch between consecutive times of release, instead of the learner's
-        standing query. No user is in two batches, so every batch is queried at the full budget. The
+        standing query. No user is in two batches, so every query is answered with the full budget. The
         session then has a :class:`~discreet.mechanisms.batch_queries.BatchChannel`. Users after the last
         release are in no batch.
 
-    ``final`` : if True, the last of ``times`` is allowed to equal ``users``. Online such a release raises
-        ``ValueError``, since no user remains who could use it. An offline data set is released in this way
-        (:meth:`one_shot`).
+    ``final`` : if True, the last of ``times`` may equal ``users``. Offline data sets need a release after the
+        last user (:meth:`one_shot`). An online session raises ``ValueError`` for such a release, since no
+        user remains who could use it.
     """
 
     __repr__ = brief
@@ -195,9 +197,9 @@ class Schedule:
         return times
 
     def leaf_at(self, n: int, leaf: Literal["batch", "user"] = "batch") -> int:
-        """Return the number of time steps of the first n users. ``leaf`` is the unit, "batch" or "user".
+        """Return the number of time steps in the first n users.
 
-        Raises ``RuntimeError`` between scheduled releases.
+        ``leaf`` : unit of a time step, "batch" or "user". Raises ``RuntimeError`` between scheduled releases.
         """
         if self.users is None:
             return n
@@ -209,7 +211,7 @@ class Schedule:
 
     @property
     def releases(self) -> int | None:
-        """Largest number of noisy releases (release 0 is not counted), or None without a limit."""
+        """Largest number of noisy releases (release 0 is not counted), or None if the number is unlimited."""
         if self.max_releases is not None:
             return self.max_releases
         if self.users is None and self.times is None:
@@ -235,15 +237,15 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """Part of a release that describes the newest batch. Its noise is independent of other measurements.
+    """Part of a release that describes the newest batch. Other measurements do not share its noise.
 
     The values estimate gain * S_i with S_i = x_i + decay * S_{i-1} over the batches x_j. The weights are
     public, so rates can be fitted to all measurements by generalised least squares. With decay 0 the
-    measurement is the sum of the batch, which has ``covers`` users. Otherwise it is a weighted sum over all
-    users so far.
+    measurement is the sum of the batch, and ``covers`` is the number of users in the batch. Otherwise it is a
+    weighted sum over all users so far.
 
-    If rewards are clipped, the measurement has one of the two reward families. It includes group returns only
-    if they have a share of the budget.
+    If rewards are clipped, the measurement has one of the two reward families. The measurement has group
+    returns only if they have a share of the budget.
     """
 
     __repr__ = brief
@@ -285,7 +287,7 @@ class Release:
 class Message:
     """Value that a user's device sends.
 
-    It is a raw trajectory, or an encoded message for the trust models "local" and "shuffle".
+    The value is a raw trajectory, or an encoded message for the trust models "local" and "shuffle".
 
     plan : number of the plan that the user followed.
 

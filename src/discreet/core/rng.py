@@ -1,9 +1,9 @@
 """Sources of randomness: seeded streams for simulation, and the operating system for real users.
 
-Seeded streams are addressed by (seed, run, role, index), so equal seeds give equal results in any order and
-with any number of workers. Seeded noise protects no user, because anyone who knows the seed can subtract it.
-Every guarantee states this. Secure noise is exact, discrete, and drawn from the operating system's
-cryptographic source. It has no seed.
+The streams of a seeded run are indexed by (seed, run, role, index), so equal seeds give equal results in any
+order and with any number of workers. Seeded noise protects no user, because anyone who knows the seed can
+subtract it. The guarantee of a seeded run says so. Secure noise is exact, discrete, and drawn from the
+operating system's cryptographic source. Secure noise has no seed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from discreet.core.registry import parts
 Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
-_EXACT = 2**46  # Grid units. The sum of 64 such draws and a sum below 2^51 is exact in float64 (2^53).
+# Grid units. The sum of 64 draws of this size and of a value below 2^51 is exact in float64 (2^53).
+_EXACT = 2**46
 _MOST = 2**52  # Grid units. Up to this size float64 represents all multiples of 1/2.
 _BLOCK = 2**15  # Number of values that are checked together. They fit into the processor cache.
 
@@ -34,8 +35,8 @@ class RunKeys:
     """Three 128-bit random keys of a run: for the environment, the noise and tie-breaking.
 
     A learner can see the key of tie-breaking, which reveals nothing about the noise. The keys of noise and
-    tie-breaking are separate BLAKE2b digests of (seed, run). An attacker can compute one from the other only
-    by guessing the seed. (Words of one ``SeedSequence`` would not be enough, because each word is an
+    tie-breaking are separate BLAKE2b digests of (seed, run). An attacker who has one key must guess the seed
+    to compute the other key. (Words of one ``SeedSequence`` would not be enough, because each word is an
     invertible function of the same four words.)
     """
 
@@ -55,8 +56,8 @@ class Seeded:
     batch : index of a batch of other users with separate noise (:meth:`of_batch`), or None.
 
     Two learners with the same (seed, run) have users with the same random outcomes. Two sessions with the
-    same (seed, run) have the same noise, so anyone who sees both releases can remove it. This is another
-    reason why a guarantee with a seed is for simulation only. Raises ``ValueError`` for other values.
+    same (seed, run) have the same noise, so anyone who sees both releases can remove the noise. For this
+    reason too, a guarantee with a seed is for simulation only. Raises ``ValueError`` for other values.
     """
 
     seed: int = 0
@@ -85,7 +86,7 @@ class Seeded:
 
 @dataclass(frozen=True)
 class Secure:
-    """Exact discrete noise from the operating system's cryptographic source. It is not repeatable.
+    """Exact discrete noise from the operating system's cryptographic source. The draws cannot be repeated.
 
     reward_grid : rewards are rounded at random, without bias, to multiples of 1 / reward_grid. Every sum is
         then an integer in units of a public grid. (The last bits of floating-point noise would leak
@@ -131,7 +132,7 @@ def _units(draws: NDArray[np.int64], grid: int) -> Floats:
 def checked_on_grid(values: NDArray[Any], grid: int, most: int = _MOST) -> NDArray[Any]:
     """Return ``values``. Raise ``RuntimeError`` unless they are multiples of 1 / ``grid`` with exact sums.
 
-    Exact noise protects only integers: if a sum had digits below the grid, they would be released unchanged.
+    Exact noise protects only values on the grid: digits of a sum below the grid would be released unchanged.
     Every session calls this function on its sums before it draws noise, and on the values that it releases.
 
     Parameters

@@ -1,20 +1,21 @@
-"""One session for all streams of sums. What differs between mechanisms is in its channel.
+"""One session class for all streams of sums. Each mechanism has its own channel.
 
-A privatizer fixes everything that determines the noise scale, then starts a session. Calls come in the order
-release, begin, submit (once per user), release, ... The session decides which users are allowed to submit,
-counts them (the number is public), decides when a release is due, and repeats the last release if no user was
-added. Its :class:`Channel` checks messages, adds them to sums and draws the noise.
+A privatizer fixes everything that determines the noise scale, and then starts a session. The order of calls
+is: release, begin, submit (once per user), release, ... The session decides which users are allowed to
+submit, counts them (the number is public), and decides when a release is due. If no user was added, the
+session repeats the last release. The :class:`Channel` of a session checks messages, adds them to sums and
+draws the noise.
 
 The guarantee depends on two rules. First, only one call runs at a time (:mod:`discreet.core.lifecycle`),
-because two simultaneous releases would draw two noises for one sum. Second, a user is counted before their
-record is added. An interrupt (Ctrl-C) between these two steps loses the record. In the opposite order, a
-record could be added outside all time steps.
+because two simultaneous releases would draw two noises for one sum. Second, a user is counted before the
+user's record is added. An interrupt (Ctrl-C) between these two steps loses the record. In the opposite order,
+the record could be added without belonging to any time step.
 
-A session cannot be copied, pickled, or continued in another process: a second copy would draw the same noise
-again. Saving ends the session, and the file can be restored once
-(:mod:`discreet.mechanisms.saved_state.state_file`). All that a channel computes during a run is in the
-session's attribute ``state``, a table of arrays and numbers by name. A release puts its changes into a new
-table, and one statement replaces the table when the release is made.
+A session cannot be copied, pickled, or continued in another process, because a second copy would draw the
+same noise again. Saving ends the session, and the file can be restored once
+(:mod:`discreet.mechanisms.saved_state.state_file`). Everything that a channel computes during a run is in the
+session's attribute ``state``, a table of arrays and numbers by name. A release writes its changes to a new
+table. When the release is made, one statement replaces the table.
 """
 
 from __future__ import annotations
@@ -56,11 +57,12 @@ Released: TypeAlias = tuple[Mapping[str, Estimate], "Measurement | None", State]
 
 
 class Channel(ABC):
-    """Way from users' messages to releases, for one kind of mechanism.
+    """Channel of one kind of mechanism: the path from users' messages to releases.
 
-    A channel has the public values of one mechanism, and no sum. Sums are in the state of the session.
+    A channel has the public values of one mechanism, and no sum. The sums are in the state of the session.
 
-    mechanism : checked and rebuilt, so that no other code can change it. randomness : source of the noise.
+    mechanism : the mechanism. The channel stores a checked copy, so that no other code can change the
+        mechanism. randomness : source of the noise.
     """
 
     mechanism: Any
@@ -74,20 +76,20 @@ class Channel(ABC):
         """Return the state before the first user."""
 
     def plain(self, state: State) -> State:
-        """Return a state in the form that a file contains."""
+        """Return ``state`` in the form that a file contains."""
         return state
 
     def from_plain(self, s: ChannelSession, state: State) -> State:
-        """Return the state of a file, the inverse of :meth:`plain`.
+        """Return the state read from a file. The method is the inverse of :meth:`plain`.
 
         Raises ``ValueError`` if it is invalid.
         """
         return state
 
     def drop(self, s: ChannelSession) -> State:
-        """Return what a closed session keeps of its state: public numbers only.
+        """Return the part of the state that remains after closing: public numbers only.
 
-        Objects inside the state are closed. The method can be called again after an interrupt.
+        Objects inside the state are closed. After an interrupt, the method can be called again.
         """
         return {}
 
@@ -103,19 +105,19 @@ class Channel(ABC):
         return s._users
 
     def query_now(self, s: ChannelSession) -> Any:
-        """Return the query about the next user."""
+        """Return the query that the next user's message answers."""
         return self.mechanism.query
 
     def reports_now(self, s: ChannelSession) -> Any:
-        """Return the randomized responses of the next user; None if users send other messages."""
+        """Return the randomized responses for the next user; None if users send other messages."""
         return getattr(self.mechanism, "reports", None)
 
     def plan_of_devices(self, s: ChannelSession) -> Plan:
-        """Return the open plan with the number in devices' messages."""
+        """Return the open plan with the number that devices put in their messages."""
         return s.open_plan
 
     def refused(self, state: State) -> Mapping[Any, int]:
-        """Return the number of messages that were refused so far, by reason."""
+        """Return the number of messages rejected so far, by reason."""
         return {}
 
     # ------------------------------------------------------------------------------- users
@@ -139,7 +141,7 @@ class Channel(ABC):
     def admit(self, s: ChannelSession, plan: Plan, users: int) -> tuple[Plan, State]:
         """Return the plan to store, and the changes of the state when the plan is opened.
 
-        Raises ``ValueError`` if the plan does not fit.
+        Raises ``ValueError`` if the plan does not fit the mechanism.
         """
 
     @abstractmethod
@@ -147,7 +149,9 @@ class Channel(ABC):
         """Return the encoder for devices of the newest plan's users."""
 
     def randomizer(self, s: ChannelSession) -> Encoder:
-        """Return the function from a trajectory of the newest plan to its part of the sums, for audits."""
+        """Return the function that converts a trajectory of the newest plan to its part of the sums, for
+        audits.
+        """
         return self.encoder(s)
 
     def device(self, s: ChannelSession) -> Any:
@@ -155,26 +159,27 @@ class Channel(ABC):
         raise ValueError("device: must be asked of a local session, users of others send trajectories")
 
     def check_in_time(self, s: ChannelSession, message: Message) -> None:
-        """Raise ``ValueError`` if a message is for another plan than the open one."""
+        """Raise ``ValueError`` unless a message is for the open plan."""
         s._check_plan(message)
 
     @abstractmethod
     def add(self, s: ChannelSession, message: Message) -> None:
-        """Check a message of the open plan, count its user, then add the message."""
+        """Check a message of the open plan, count its user, and then add the message."""
 
     @abstractmethod
     def add_many(self, s: ChannelSession, records: Trajectories) -> None:
-        """Count the users of checked records, then add all records."""
+        """Count the users of checked records, and then add all records."""
 
     def add_absent(self, s: ChannelSession, users: int) -> None:
         """Count users who sent nothing."""
-        # One statement without a function call. After an interrupt between two statements, a counted absent
-        # user would be described as having sent a message.
+        # One statement without a function call. An interrupt between two statements could leave a
+        # counted
+        # absent user recorded as one who sent a message.
         s._users, s._absent = s._users + users, s._absent + users
 
     @abstractmethod
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        """Check simulated sums, count their users, then add them."""
+        """Check simulated sums, count their users, and then add the sums."""
 
     def add_counted(self, s: ChannelSession, counted: Any) -> None:
         """Add the output of a shuffler in another process. Raises ``ValueError`` without a shuffler."""
@@ -185,9 +190,9 @@ class Channel(ABC):
     def release(self, s: ChannelSession, n: int, leaf: int) -> Released:
         """Draw the noise and make the release after n users, who fill ``leaf`` time steps.
 
-        The changes that close the batch are returned. The session applies them when the release is made, not
-        before. (Otherwise an interrupt could leave a closed batch without a release, and the next measurement
-        would contain no user.)
+        The method returns the changes that close the batch. The session applies these changes when the
+        release is made, not before. (Otherwise an interrupt could leave a closed batch without a release, and
+        the next measurement would contain no user.)
         """
 
     def answer(self, s: ChannelSession) -> Callable[[Any], Estimate]:
@@ -204,19 +209,19 @@ def _no_answer(question: Any) -> NoReturn:
 
 
 class ChannelSession(Saveable):
-    """Stream of releases of one mechanism, by way of its :class:`Channel`.
+    """Stream of releases of one mechanism, computed by its :class:`Channel`.
 
-    :func:`discreet.mechanisms.open_session.session_of` opens the session of a mechanism. See
-    :class:`~discreet.mechanisms.interfaces.Session` for the calls.
+    :func:`discreet.mechanisms.open_session.session_of` opens the session of a mechanism.
+    :class:`~discreet.mechanisms.interfaces.Session` describes the calls.
 
     Raises
     ------
     RuntimeError
-        On calls in the wrong order, on calls after the session was closed, and on calls from another
-        process than the one that started the session. Also if exact noise would not protect a sum
+        If calls come in the wrong order, after the session was closed, or from another process than the one
+        that started the session. If exact noise would not protect a sum
         (:func:`~discreet.core.rng.checked_on_grid`). Nothing is released in these cases.
     ValueError
-        On an invalid record (nothing is added) and on more users than the schedule declares.
+        If a record is invalid (nothing is added), or if there are more users than the schedule declares.
     """
 
     _kind = "stream"
@@ -236,7 +241,8 @@ class ChannelSession(Saveable):
         self._layout, self._schedule, self._guarantee = (
             mechanism.query.layout, mechanism.schedule, mechanism.guarantee,
         )  # fmt: skip
-        self._leaf = mechanism.leaf  # "user": a release after n users covers n time steps, instead of batches
+        # "user": a release after n users covers n time steps; "batch": it covers the closed batches
+        self._leaf = mechanism.leaf
         self._key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         self._most_users = channel.most_users
         self._users = 0
@@ -244,7 +250,7 @@ class ChannelSession(Saveable):
         self._until = 0  # number of users at which the open plan is complete
         self._plan: Plan | None = None
         self._plans = 0
-        self._fresh = True  # True if no plan was opened since the last release
+        self._fresh = True  # True if no plan was opened after the last release
         self._last: Release | None = None
         self._number = 0
         self.state = channel.start()
@@ -266,12 +272,12 @@ class ChannelSession(Saveable):
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the session. It is known before any data and never changes."""
+        """Guarantee of the session, known before any data. The guarantee never changes."""
         return self._guarantee
 
     @property
     def users(self) -> int:
-        """Users submitted so far (public)."""
+        """Number of users submitted so far. It is public."""
         return self.channel.users(self)
 
     @property
@@ -305,13 +311,13 @@ class ChannelSession(Saveable):
     def mechanism(self) -> Any:
         """Copy of the mechanism.
 
-        The session's noise uses the scales of the original, which must not change.
+        The scales of the original determine the session's noise and must not change.
         """
         return replace(self._mechanism)
 
     @property
     def query(self) -> Any:
-        """Copy of the query about the next user. Writing to the arrays of the copy changes no sum."""
+        """Copy of the query for the next user. Writing to the arrays of the copy changes no sum."""
         return self.channel.query_now(self).copy()
 
     @property
@@ -321,9 +327,9 @@ class ChannelSession(Saveable):
 
     @property
     def reports(self) -> Any:
-        """Randomized responses of users or of the server on their behalf; None if there are none.
+        """Randomized responses that devices, or the server on their behalf, draw. None if there are none.
 
-        Raises ``RuntimeError`` if they differ between batches and no plan is open.
+        Raises ``RuntimeError`` if batches have different randomized responses and no plan is open.
         """
         return self.channel.reports_now(self)
 
@@ -334,9 +340,9 @@ class ChannelSession(Saveable):
 
     @property
     def number(self) -> int:
-        """Number in [0, 2^64) that identifies this session in messages of devices. It is not secret.
+        """Number in [0, 2^64) that identifies this session in messages of devices. The number is not secret.
 
-        Raises ``ValueError`` if messages contain no such number. A closed session may not have it.
+        Raises ``ValueError`` if messages contain no such number. A closed session may have no number.
         """
         if "session" not in self.state:
             raise ValueError("number: must be asked of an open session whose messages contain its number")
@@ -344,12 +350,14 @@ class ChannelSession(Saveable):
 
     @property
     def refused(self) -> Mapping[Any, int]:
-        """Number of messages of a shuffle session that were refused so far, by reason; else empty."""
+        """Number of messages of a shuffle session that were rejected so far, by reason. Empty for other
+        sessions.
+        """
         return self.channel.refused(self.state)
 
     @property
     def plan_of_devices(self) -> Plan:
-        """Open plan, with the number in messages of :attr:`device`.
+        """Open plan, with the number that messages of :attr:`device` contain.
 
         Raises ``RuntimeError`` if no plan is open.
         """
@@ -357,9 +365,9 @@ class ChannelSession(Saveable):
 
     @property
     def cut(self) -> float:
-        """Clipping threshold C for users of the newest plan; 0 if the query has no clipped rewards.
+        """Clipping threshold C for users of the newest plan. 0 if the query has no clipped rewards.
 
-        Infinite after the change to centred rewards.
+        The value is infinite after the change to centred rewards.
         """
         return float(self.state.get("cut", 0.0))
 
@@ -367,8 +375,8 @@ class ChannelSession(Saveable):
     def device(self) -> Any:
         """Copy of the device program of the next users, with its parameters.
 
-        It is published once, in a shuffle session once for each batch. Raises ``ValueError`` if users send
-        trajectories, and ``RuntimeError`` if it depends on the plan and no plan is open.
+        A session publishes it once, and a shuffle session once for each batch. Raises ``ValueError`` if users
+        send trajectories, and ``RuntimeError`` if it depends on the plan and no plan is open.
         """
         return self.channel.device(self)
 
@@ -376,8 +384,9 @@ class ChannelSession(Saveable):
     def open_randomizer(self) -> Encoder:
         """Randomizer that converts a trajectory of the open plan to a contribution to the sums.
 
-        It is a pure and public function: the encoder of devices, or the function that a trusted server runs
-        on each trajectory. Audits use it. Raises ``RuntimeError`` if no plan is open.
+        The randomizer is a pure and public function. On devices it is the encoder, and with a trusted server
+        it is the function that the server runs on each trajectory. Audits use it. Raises ``RuntimeError`` if
+        no plan is open.
         """
         _ = self.open_plan
         return self.channel.randomizer(self)
@@ -433,7 +442,8 @@ class ChannelSession(Saveable):
     def submit(self, message: Any) -> None:
         """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is invalid or late.
 
-        message : Message. If the server is trusted with raw data, also the record of a user of the open plan.
+        message : Message. If the server is trusted with raw data, the record of a user of the open plan is
+            also allowed.
         """
         with self._call():
             self._check_open()
@@ -457,7 +467,7 @@ class ChannelSession(Saveable):
             raise ValueError(f"message.plan = {message.plan}: must be {number}, the plan that is open")
 
     def _record(self, message: Message) -> Any:
-        """Return the checked record that a user sent to a trusted server."""
+        """Return the checked record in the message of a user who trusts the server."""
         if message.trajectory is None:
             raise ValueError("message.trajectory = None: this session takes trajectories")
         return self.channel.checked(self, message.trajectory)
@@ -465,7 +475,7 @@ class ChannelSession(Saveable):
     def absent(self, users: int = 1) -> None:
         """Count users who sent nothing.
 
-        They contribute zero and are included in the public number of users.
+        These users contribute zero, and the public number of users includes them.
         """
         with self._call():
             self._check_open()
@@ -486,8 +496,8 @@ class ChannelSession(Saveable):
         ------
         ValueError
             If a record is invalid, ``plan`` is not the open plan, or there are more users than the plan
-            allows. Nothing is added in these cases. Also in a local session, where each device must
-            randomize.
+            allows. Nothing is added in these cases. If the session is local, because each device must
+            randomize its own record.
         """
         with self._call():
             self._check_open()
@@ -508,8 +518,9 @@ class ChannelSession(Saveable):
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add many simulated users of the open plan in one call, from their exact sums.
 
-        The sum of the devices' random draws is drawn from its exact distribution. For simulation only: raises
-        ``ValueError`` under secure randomness, where each user's own record must pass the checks.
+        The sum of the devices' random draws is drawn from its exact distribution. The method is for
+        simulation only. The method raises ``ValueError`` under secure randomness, where each user's own
+        record must pass the checks.
         """
         with self._call():
             self._check_open()
@@ -519,14 +530,14 @@ class ChannelSession(Saveable):
             self.channel.add_sum(self, sums, users, self._key)
 
     def submit_counted(self, counted: Any) -> None:
-        """Add the output of a shuffler of the open batch that runs in a separate process.
+        """Add the output of a separate process that ran the shuffler of the open batch.
 
         Before this call, report the users of the batch as :meth:`absent`, because their messages did not
         arrive in this process.
 
-        Raises ``ValueError`` unless this is a shuffle session, and ``counted`` has the batch's form and at
-        most as many users as were absent. Raises ``RuntimeError`` if the batch's plans still expect users, or
-        if a message arrived in this process.
+        counted : output of the shuffler. Raises ``ValueError`` unless this is a shuffle session, and
+            ``counted`` has the batch's form and at most as many users as were absent. Raises ``RuntimeError``
+            if the batch's plans still expect users, or if a message arrived in this process.
         """
         with self._call():
             self._check_open()
@@ -536,8 +547,8 @@ class ChannelSession(Saveable):
     def release(self) -> Release:
         """Return noisy sums of all users so far. The arrays are read-only.
 
-        Returns the previous release again after a plan with ``last=False``, and if no user was added since
-        that release.
+        If the last plan has ``last=False``, or if no user was added since the previous release, the previous
+        release is returned again.
         """
         with self._call():
             self._check_open()
@@ -564,16 +575,16 @@ class ChannelSession(Saveable):
     def answer(self) -> Callable[[Any], Estimate]:
         """Function that answers new queries about offline data. Raises ``ValueError`` if no data are stored.
 
-        It is not a bound method, because learners receive it and a bound method would give them access to the
-        session.
+        Learners receive this function. The function is not a bound method, because a bound method would give
+        them access to the session.
         """
         return self.channel.answer(self)
 
     def _answer(self, question: Any) -> Estimate:
-        """Answer a question, in a separate thread.
+        """Answer a query, in a separate thread.
 
-        If the lock is held, this method raises ``RuntimeError`` instead of waiting: the thread that waits for
-        the answer may itself hold the lock.
+        If the lock is held, this method raises ``RuntimeError`` instead of waiting. Otherwise a thread could
+        wait for the answer while it holds the lock itself.
         """
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("answer: a call on this session is running: it must end first")
@@ -584,10 +595,10 @@ class ChannelSession(Saveable):
 
     # -------------------------------------------------------------------------- simulation
     def hand_over(self) -> tuple[Channel, State]:
-        """End a new session. Returns its channel and state, for a simulation that draws the same noise.
+        """End a new session. Return its channel and state, for a simulation that draws the same noise.
 
-        Two callers must not draw the same noise. Raises ``RuntimeError`` unless the session is unused and
-        seeded, and K is known.
+        The session ends because two callers must not draw the same noise. Raises ``RuntimeError`` unless the
+        session is unused and seeded, and K is known.
         """
         with self._call():
             self._check_open()

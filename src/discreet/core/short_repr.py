@@ -1,4 +1,4 @@
-"""Short ``repr`` of values. It uses :mod:`discreet.utils.short_repr`, which is imported on first use."""
+"""Short ``repr`` of objects. The module :mod:`discreet.utils.short_repr` is imported on first use."""
 
 from __future__ import annotations
 

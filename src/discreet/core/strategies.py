@@ -1,20 +1,22 @@
 """Strategies over time, which determine the sums and the noise of each release.
 
-The *column* of a user contains the coefficients with which the user's records enter the noisy sums. The
+The *column* of a user contains the coefficients that multiply the user's records in the noisy sums. The
 privacy loss is the joint sensitivity of the query times the largest norm of a column
-(:meth:`Strategy.column_norm`). Both use the l1 norm for Laplace noise and the l2 norm for Gaussian noise:
+(:meth:`Strategy.column_norm`). Both use the l1 norm for Laplace noise and the l2 norm for Gaussian noise. The
+strategies are:
 
 - :class:`Exact`: no noise, and therefore no guarantee.
 - :class:`Prefixes`: correlated noise is added to prefix sums, and a user is in one time step
-  (:mod:`discreet.core.correlated_noise.factorization`). Signed digits use noise before its data exist, which
-  only pure-epsilon accounting allows. The Toeplitz factorization has a large l1 norm, so it is used only with
-  Gaussian noise.
+  (:mod:`discreet.core.correlated_noise.factorization`). Signed digits use noise before its data exist, so
+  only pure-epsilon accounting is valid. The Toeplitz factorization has a large l1 norm, so it is used only
+  with Gaussian noise.
 - :class:`Batches`: fresh noise is added at each scheduled release to the batch, or to a decaying sum of
-  batches. A column has l2 norm at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`). It has l1 norm
-  1 only without decay.
+  batches. The l2 norm of a column is at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`). The l1
+  norm of a column is 1 only without decay.
 - :class:`OnDevice`: the counters of each user have independent noise, so a user is in one sum.
 
-A strategy is a frozen value of a registered class (:data:`STRATEGIES`), because its class computes its norms.
+A strategy is a frozen object. The class of a strategy must be registered (:data:`STRATEGIES`), because the
+class computes the norms.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ def registered(kind: T, kinds: list[Any] = STRATEGIES) -> T:
 
     Raises ``ValueError`` for a class of another package, and if another class has its name.
     """
-    if not kind.__module__.startswith("discreet."):  # its record would state a price that nothing derives
+    # the record of such a class would state a price that this library does not derive
+    if not kind.__module__.startswith("discreet."):
         raise ValueError(f"strategy {kind.__name__}: must be a class of this library")
     if kind.__name__ in {known.__name__ for known in kinds}:
         raise ValueError(f"strategy {kind.__name__}: is registered already")
@@ -76,20 +79,22 @@ class Strategy(ABC):
 
     @abstractmethod
     def column_norm(self, norm: Norm) -> float:
-        """Return the largest norm of a user's column, or infinity if noise of this norm must not be used."""
+        """Return the largest norm of a user's column, or infinity if the guarantee does not allow noise of
+        this norm.
+        """
 
     @property
     def fresh(self) -> bool:
         """True if the losses of single draws can be composed numerically.
 
-        Every draw is then made after the records that it protects, and all entries of a user's column are 0
-        or 1.
+        True requires that every draw is made after the records that it protects, and that all entries of a
+        user's column are 0 or 1.
         """
         return True
 
     @property
     def weighted(self) -> bool:
-        """True if noise terms have non-integer coefficients, so that noise cannot be exact."""
+        """True if noise terms have non-integer coefficients. The noise then cannot be exact."""
         return False
 
     def plain(self) -> Self:
@@ -108,7 +113,7 @@ class Strategy(ABC):
         """Raise ``ValueError`` unless the strategy can answer the query."""
 
     def record(self, schedule: Schedule) -> Record | None:
-        """Return the record of a user's whole loss under this ``schedule``.
+        """Return the privacy record of a user's whole loss under this ``schedule``.
 
         The result is None if the noise in sums determines the loss.
         """
@@ -122,7 +127,7 @@ class Strategy(ABC):
 @registered
 @dataclass(frozen=True)
 class Exact(Strategy):
-    """Strategy that releases sums without noise. It has no privacy guarantee."""
+    """Strategy that releases sums without noise. The strategy has no privacy guarantee."""
 
     stream: ClassVar[Stream] = "exact"
     noisy: ClassVar[bool] = False
@@ -141,10 +146,10 @@ class Prefixes(Strategy):
 
     Parameters
     ----------
-    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits`, :class:`SquareRoot` or a strategy
-        matrix (:mod:`discreet.core.correlated_noise.matrix_factorization`), with the number of time steps of
-        the schedule. A mechanism raises ``ValueError`` for another number.
-    leaf : unit of a time step, "batch" for the users between two scheduled releases or "user" for one user.
+    walk : factorization :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits`, :class:`SquareRoot` or a
+        strategy matrix (:mod:`discreet.core.correlated_noise.matrix_factorization`). It has the number of
+        time steps of the schedule. A mechanism raises ``ValueError`` for another number.
+    leaf : unit of a time step: "batch" for the users between two scheduled releases, or "user" for one user.
     """
 
     __repr__ = brief
@@ -182,7 +187,7 @@ class Batches(Strategy):
 
     Parameters
     ----------
-    decay : factor in [0, 1) by which the earlier sum is multiplied before a batch is added. With 0 the sum
+    decay : factor in [0, 1). The earlier sum is multiplied by it before a batch is added. With 0 the sum
         contains only the batch.
     """
 
@@ -229,16 +234,18 @@ class OnDevice(Strategy):
 
 
 def plain_walk(walk: Any, allowed: Sequence[type[Walk]]) -> Walk:
-    """Rebuild the factorization from plain numbers, so that the caller's objects cannot change it later.
+    """Rebuild the factorization from plain numbers, so that the caller's objects cannot change the
+    factorization later.
 
-    Raises ``ValueError`` on a factorization of another class, and on a number that its class does not accept.
+    Raises ``ValueError`` for a factorization of another class, and for a number that its class does not
+    accept.
     """
     checks.exactly("strategy.walk", walk, *allowed)
     numbers: dict[str, Any] = {item.name: getattr(walk, item.name) for item in fields(walk) if item.init}
     for name, value in numbers.items():
-        if name == "gaussian":  # a value such as 2 would be read differently by check and program
+        if name == "gaussian":  # otherwise the check and the program could read a value such as 2 differently
             numbers[name] = checks.flag("strategy.walk.gaussian", value)
-        elif value is not None and name != "strategy":  # a matrix, which its class copies and checks
+        elif value is not None and name != "strategy":  # a strategy matrix is copied and checked by its class
             numbers[name] = checks.integer(f"strategy.walk.{name}", value)
     made: Walk = type(walk)(**numbers)
     return made

@@ -1,7 +1,7 @@
 """Trajectories: raw user data, with the states, actions and rewards of users.
 
 The trusted kernel checks every record before the record is added. An unchecked reward of 1.2 or a missing
-step would break the sensitivity that the noise is calibrated to.
+step would violate the sensitivity bound that determines the noise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from discreet.core.short_repr import brief
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Episode of one user with H steps. It is raw data, which only sessions read, after checks.
+    """Episode of one user with H steps. A trajectory is raw data. Only sessions read it, after checks.
 
     states : (H + 1,) int64 in [0, S); the last entry is the state after the episode.
 
@@ -80,9 +80,9 @@ def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
     """Check one trajectory, or the trajectories of ``users`` users, and return copies with the exact dtypes.
 
     The function checks shapes against the horizon, indices against S and A, and admissibility against the
-    mask. Rewards must be finite and in [0, 1]. Nothing is clipped. The ``ValueError`` names the first
-    invalid number. Data are copied first, and the copies are checked. So the added data are the
-    checked data, even if the original changes.
+    mask. Rewards must be finite and in [0, 1]. Nothing is clipped. The ``ValueError`` names the first invalid
+    number. Data are copied first, and the copies are checked. The added data are therefore the checked data,
+    even if the original changes.
     """
     from discreet.core import trajectory_checks_kernels as trajectories_kernels
 

@@ -15,10 +15,10 @@ _PLACES = {"cache": (".cache",), "data": (".local", "share"), "state": (".local"
 def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
     """Return the folder ``discreet`` inside the user's XDG base directory of this kind.
 
-    The base is ``$XDG_CACHE_HOME``, ``$XDG_DATA_HOME`` or ``$XDG_STATE_HOME`` if it is absolute (the XDG
-    rules ignore relative ones), else ``~/.cache``, ``~/.local/share`` or ``~/.local/state``. On other
-    systems, data are in ``%LOCALAPPDATA%`` (Windows) or ``~/Library/Application Support`` (macOS). No folder
-    is created. Raises ``ValueError`` without a home folder.
+    The base directory is ``$XDG_CACHE_HOME``, ``$XDG_DATA_HOME`` or ``$XDG_STATE_HOME`` if that path is
+    absolute (the XDG rules ignore relative paths). Otherwise it is ``~/.cache``, ``~/.local/share`` or
+    ``~/.local/state``. On other systems, data are in ``%LOCALAPPDATA%`` (Windows) or ``~/Library/Application
+    Support`` (macOS). No folder is created. Raises ``ValueError`` if no home folder is known.
     """
     variable, place = f"XDG_{kind.upper()}_HOME", _PLACES[kind]
     if kind == "data" and sys.platform == "win32":

@@ -1,18 +1,18 @@
 """Sums of user-defined vectors: a vector is any function of one trajectory, projected onto a norm ball.
 
-The module computes x = f(trajectory, context) and projects x to the ball ||x||_p <= B. With exact noise it
-also truncates each coordinate towards 0 to the grid, which does not increase a norm. Two vectors of the ball
-differ by at most 2 B in the norm p. So the sensitivity holds for *every* function of one user's trajectory
-and public arrays, whatever B is. For Laplace noise on an l2 ball, the l1 change is at most 2 B sqrt(d). For
-Gaussian noise on an l1 ball, the l2 change is at most the l1 change. Because of rounding errors, the
-projected vector is multiplied by 1 - 2^-40. This reduces it by more than the relative error of a norm of at
-most 2e8 coordinates.
+The module computes x = f(trajectory, context) and projects x onto the ball ||x||_p <= B. With exact noise it
+also truncates each coordinate towards 0 to the grid, which does not increase a norm. Two vectors in the ball
+differ by at most 2 B in the norm p. So the sensitivity bound holds for *every* function f of one user's
+trajectory and public arrays. For Laplace noise on an l2 ball, the l1 change is at most 2 B sqrt(d), where d
+is the number of coordinates. For Gaussian noise on an l1 ball, the l2 change is at most the l1 change. To
+allow for rounding errors, the projected vector is multiplied by 1 - 2^-40. The factor reduces the vector by
+more than the relative error of a norm of at most 2e8 coordinates.
 
 The module cannot check that f depends only on its arguments. If f stored the data of other users and returned
-them, the bound on the effect of one user would not hold. A guarantee states that it depends on this condition
-(:attr:`BoundedVector.rests_on`). f is called once for each record, never for a batch, and it receives copies.
-An error would reveal data. Therefore the vector is zero if f raises an exception, or if its result is not a
-real vector of the declared size with finite entries.
+these data, the bound on the effect of one user would not hold. A guarantee states that it depends on this
+condition (:attr:`BoundedVector.rests_on`). f is called once for each record, never for a batch, and receives
+copies. An error message would reveal data. Therefore the vector is zero if f raises an exception, or if its
+result is not a real vector of the declared size with finite entries.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class BoundedVector(OwnBound):
     Raises
     ------
     ValueError
-        If a number is out of range, or ``function`` cannot be called.
+        If a number is out of range, or ``function`` is not callable.
     """
 
     size: int
@@ -89,7 +89,7 @@ class BoundedVector(OwnBound):
     def price(self, cost: Cost, layout: Layout, squares: bool) -> float:
         """Return the cost of a coordinate that changes by 2 B, or by 2 B sqrt(d) for l1 noise on an l2 ball.
 
-        This is valid only for homogeneous costs, because a vector changes many cells by small amounts.
+        The result is valid only for homogeneous costs, because a vector changes many cells by small amounts.
         """
         return cost(2.0 * self.bound * (math.sqrt(self.size) if self.norm == 2 and not squares else 1.0))
 
@@ -99,7 +99,7 @@ class BoundedVector(OwnBound):
         cells += self.of(record, context, grid)
 
     def of(self, trajectory: Trajectory, context: Context, grid: int | None) -> Floats:
-        """Return the projected vector of one user, shape (size,). It is zero if the function fails.
+        """Return the projected vector of one user, shape (size,). The vector is zero if the function fails.
 
         trajectory : checked trajectory. context : public arrays of the plan. grid : if given, coordinates are
             truncated to multiples of 1 / grid.

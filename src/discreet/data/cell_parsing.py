@@ -5,7 +5,7 @@ A batch of rows from any source is converted to a table with these columns:
 * ``user`` and ``episode``: text; ``episode`` is null if the row has none;
 * ``time`` and ``begin``: int64, in microseconds; :data:`NEVER` for a missing time;
 * ``then``: float64, the second sort key of rows; NaN if it is missing;
-* ``dated``: False for a fact, which is a row of a source without the time column;
+* ``dated``: False if the source has no time column, so that the row states a fact about a user or episode;
 * ``place`` and ``row``: the number of the source, and the number of the row in it;
 * ``bad``: True if a cell of the row is an offence;
 * one float64 column for each declared value: NaN if the value is missing, and the index of the category if
@@ -38,7 +38,7 @@ from discreet.utils.system import optional as of_extra
 Flags = NDArray[np.bool_]
 
 NEVER = MISSING
-"""Number that stands in time columns for a missing time."""
+"""Number that marks a missing time in time columns."""
 
 HEAD = ("reason", "file", "row", "user", "episode", "time", "column", "cell")
 _LONGEST = 300
@@ -52,7 +52,7 @@ class Offences:
 
     counts : number of offences for each reason.
     text : the offending rows as CSV text.
-    seen : mapping of a reason to those words of :data:`.cell_texts.NOTHING` that the offending cells contain.
+    seen : mapping of a reason to the words for an empty cell (:data:`.cell_texts.NOTHING`) that were found.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -80,7 +80,10 @@ class Offences:
 
 
 def stamp(time: Any) -> str:
-    """Return a time as text. ``time`` : microseconds since 1970, or None or :data:`NEVER` for no time."""
+    """Return a time as text.
+
+    - time : microseconds since 1970, or None or :data:`NEVER` for no time.
+    """
     if time is None or time == NEVER:
         return ""
     try:
@@ -118,7 +121,7 @@ class Reader:
         return [name for name in dict.fromkeys(wanted) if name in names]
 
     def _dated(self, own: Sequence[str]) -> bool:
-        """Return True if the rows of a source with the columns ``own`` have a time or need none.
+        """Return True if the rows of a source with the columns ``own`` have a time or need no time.
 
         If the declaration has a time column, rows of sources without this column are facts.
         """
@@ -183,11 +186,11 @@ class Reader:
         self._note_codes()
 
     def _written_otherwise(self, cells: Mapping[str, Any]) -> Iterator[tuple[str, Flags, str]]:
-        """Find rows whose text equals a text of ``where`` only if case and spaces are ignored.
+        """Find rows that match a string of ``where`` only if case and spaces are ignored.
 
-        Such rows would be skipped silently. Yields the name of the value that has this ``where``, an (n,)
-        mask of the rows, and the name of the column. A text is not reported if it is exactly a text in the
-        ``where`` of any value.
+        Such rows would be skipped without a message. Yields the name of the value, an (n,) mask of the rows,
+        and the name of the column. A string is not reported if it is identical to a string in the ``where``
+        of any value.
         """
         every: dict[str, list[str]] = {}
         for value in self.values.values():
@@ -206,9 +209,10 @@ class Reader:
                     yield name, np.isin(place, near), column
 
     def _note_codes(self) -> None:
-        """Report negative numbers such as -9 in a value as offences, because they may mean an empty cell.
+        """Report negative numbers such as -9 as offences, because they may mean an empty cell.
 
-        They are reported only if all other numbers of the value are nonnegative and it has no declared range.
+        They are reported only if all other numbers of the value are nonnegative and the value has no declared
+        range.
         """
         for name, (least, codes) in self._lows.items():
             if codes and 0 <= least < np.inf:
@@ -222,7 +226,7 @@ class Reader:
                 )
 
     def _watch(self, name: str, value: ColumnValue, found: Floats) -> None:
-        """Count the numbers in ``found`` that often mean an empty cell, and update the least other number.
+        """Count the numbers in ``found`` that often mean an empty cell, and update the smallest other number.
 
         Does nothing for a value with categories, with a lower limit, or with the rule ``count``.
         """
@@ -263,7 +267,7 @@ class Reader:
     def _named_rows(self, place: TableSource, cells: dict[str, Any], first: int, size: int) -> _Rows:
         """Return the rows with the names of their users and episodes.
 
-        Rows without the name of a user or of a declared episode are marked to be dropped.
+        Rows without a user name, or without a declared episode name, are marked to be dropped.
         """
         declared = self.declaration
         user = _joined([cells[name] for name in declared.user], declared)
@@ -439,14 +443,14 @@ def _unseen(names: Any) -> Flags:
 
 
 def _plain(text: str) -> str:
-    """Return a text with case and spaces removed, in the Unicode form NFKC."""
+    """Return a string with case and spaces removed, in the Unicode form NFKC."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _empty(text: Any, more: Sequence[str] = ()) -> Flags:
     """Return an (n,) mask of cells that are empty or contain a word for an empty cell.
 
-    These words are the standard ones and those in ``more``.
+    The words are the standard ones and the strings in ``more``.
     """
     words, trimmed = pa.array(EMPTY, pa.large_string()), pc.utf8_trim_whitespace(text)
     gone = pc.or_kleene(pc.is_null(text), pc.is_in(trimmed, value_set=words))
@@ -536,7 +540,8 @@ because daylight saving time begins or ends."""
 
 _LAST = 253_402_300_800 * UNITS["second"]
 """Largest time in microseconds, the end of the year 9999 if the origin is 1970. A larger number is a fault,
-because its unit is probably not the declared one."""
+because it probably has another unit than declared.
+"""
 
 _OFFSET = r"(Z|z|[+-]\d\d:?\d\d)\s*$"
 
@@ -589,7 +594,7 @@ def _read_times(column: Any, time: Time, optional: bool, empty: Sequence[str]) -
         ),
         bool,
     )
-    offset &= ~bare_date  # the day of a date without a clock time looks like a UTC offset
+    offset &= ~bare_date  # a date without a clock time ends in digits that look like a UTC offset
     if time.format is not None:
         offset[:] = "%z" in time.format
     stamps, wrong = np.full(len(words) + 1, NEVER), np.zeros(len(words) + 1, np.int64)

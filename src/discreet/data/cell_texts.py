@@ -1,10 +1,11 @@
-"""Functions that match cell texts to declared texts, and words that mean an empty cell.
+"""Functions that match cell strings to declared strings, and words that mean an empty cell.
 
-A text matches the declared text that is identical. Otherwise, it matches a declared text with the same
-meaning if there is exactly one. Examples of texts with the same meaning are ``True``, ``TRUE`` and ``true``,
-or ``1``, ``1.`` and ``1.0``. Programs write a whole number as ``1.0`` if its column has empty cells. Parquet
-files store a type for each column and CSV files store none; both are read in the same way. Case, inner spaces
-and leading zeros of other texts are never changed, because ``01`` and ``1`` can be different codes.
+A cell text matches the identical declared text. Otherwise, it matches a declared text with the same
+meaning, if exactly one exists. For example, ``True``, ``TRUE`` and ``true`` have the same
+meaning, and so do ``1``, ``1.`` and ``1.0``. Many programs write a whole number as ``1.0`` if its column has
+empty cells. Columns have a type in Parquet files and no type in CSV files; both are read in the same way.
+Case, inner spaces and leading zeros of other strings are never changed, because ``01`` and ``1`` can be
+different codes.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ NOTHING = (
 """Words that often mean an empty cell. They are read as an empty cell only if the declaration says so."""
 
 SENTINELS = (-9.0, *(-float(digit * length) for digit in "987" for length in range(2, 7)))
-"""Numbers that often mean an empty cell: -9, -99, -88, -77, -999 and so on."""
+"""Numbers that often mean an empty cell: -9, -99, -88, -77, -999 and similar numbers."""
 
 _WHOLE = re.compile(r"([+-]?\d+)\.0*")
 
 
 def usual(text: str) -> str:
-    """Return a truth value in lower case, a whole number without a decimal point, or any other text
+    """Normalize truth values to lower case and whole numbers to digits without a point. Other strings are
     unchanged.
     """
     if text.lower() in ("true", "false"):
@@ -44,9 +45,9 @@ def usual(text: str) -> str:
 
 
 def positions(texts: Any, declared: Sequence[str]) -> NDArray[np.int64]:
-    """Return, for each of the n texts in an Arrow array, the index of the declared text that it matches.
+    """Return the index of the declared string that each of the n strings in an Arrow array matches.
 
-    The index is -1 if the text matches no declared text.
+    The index is -1 if no declared string matches.
     """
     index = pc.index_in(texts, value_set=pa.array(declared, pa.large_string()))
     found = pc.fill_null(index.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)

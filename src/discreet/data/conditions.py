@@ -1,8 +1,8 @@
 """Conditions on values, written as text: ``pressure < 65 and (lactate >= 2 or missing(lactate))``.
 
-Numbers, texts in quotes, brackets and the names of values are allowed. The operators are ``< <= > >= == !=``,
-``and``, ``or``, ``not`` and ``missing(name)``. A comparison with a missing value is false. The text is parsed
-and never executed. All other syntax is rejected.
+Numbers, strings in quotes, brackets and the names of values are allowed. The operators are ``< <= > >= ==
+!=``, ``and``, ``or``, ``not`` and ``missing(name)``. A comparison with a missing value is false. The text is
+parsed and never executed. All other syntax is rejected.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Condition:
     def of(self, values: Mapping[str, Floats]) -> Flags:
         """Return an (n,) mask that is True where the condition holds.
 
-        ``values`` : mapping of each name to an (n,) array, with NaN for missing values. Categories are given
-        as indices.
+        ``values`` : mapping of each name to an (n,) array, with NaN for missing values. For categories,
+        ``values`` contains indices.
         """
         found: Flags = _holds(self.tree, values)
         return found
@@ -88,7 +88,7 @@ def _checked(
     """Check a syntax tree, and return it with labels replaced by indices.
 
     Adds the names of compared values to ``read``, and the names inside ``missing`` to ``asked``. ``where`` is
-    the start of error messages. Raises ``ValueError`` for syntax that is not allowed.
+    the beginning of error messages. Raises ``ValueError`` for syntax that is not allowed.
     """
 
     def known(name: str) -> str:

@@ -2,8 +2,8 @@
 
 This module reads no cells. It reads the names and types in the footer of Parquet files, the first line of
 text files, and the column names of data frames and database tables. Therefore the template can be shown to
-anyone who is allowed to know the layout of the table. If the first line of a text file looks like data, it is
-rejected, because otherwise the template would contain data.
+anyone who may know the layout of the table. A first line that looks like data is rejected, because the
+template would then contain data.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def schema_template(
 
     Parameters
     ----------
-    where, sql, reads, delimiter, encoding : as for :func:`discreet.data.row_batches.open_source`
+    where, sql, reads, delimiter, encoding : see :func:`discreet.data.row_batches.open_source`
 
     Raises
     ------
@@ -126,8 +126,8 @@ def schema_template(
 def _columns(place: TableSource) -> dict[str, str]:
     """Return a mapping of the names of a source's columns to their types, as text.
 
-    Raises :class:`.sources.Broken` if a column has no printable name. In text files, the first or last column
-    can be without a name.
+    Raises :class:`.sources.Broken` if a column has no printable name. In text files, the first or the last
+    column may have no name.
     """
     names = place.names()
     if isinstance(place, TextFile):
@@ -142,7 +142,7 @@ def _columns(place: TableSource) -> dict[str, str]:
 
 
 def _wrong(place: TextFile, names: Sequence[str]) -> str:
-    """Return the reason why the first line of a file cannot be the column names; "" if it can.
+    """Return the reason why the first line of a file cannot contain the column names; "" if it can.
 
     The reason quotes no text of the file. It gives only the numbers of fields and lines.
     """
@@ -216,9 +216,7 @@ def _known() -> frozenset[str]:
 
 
 def _like(role: str, columns: Mapping[str, str], taken: Sequence[str] = ()) -> list[str]:
-    """Return the columns not in ``taken`` whose names contain a word for this role, the most likely column
-    first.
-    """
+    """Return the columns not in ``taken`` whose names contain a word for this role, best match first."""
     free = [name for name in columns if name not in taken]
     if role in _HINTS:
         own, barred = _HINTS[role]

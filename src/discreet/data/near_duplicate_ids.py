@@ -1,16 +1,17 @@
-"""Detection of user names that can denote the same user: certain and possible duplicates.
+"""Detection of different user names that may denote the same user.
 
 Every mechanism treats each name as one user. A user who is in a file as ``17`` and as ``17.0`` counts as two
-users, so the privacy loss of that user is bounded by two times the stated epsilon. There are two remedies:
+users, so the privacy loss of that user is bounded by two times the stated epsilon. This module has two
+functions for such names:
 
 :func:`folded`
     Gives the same text for names that differ only in notation or character encoding. Spaces at the ends,
     doubled spaces, case, and leading zeros of numbers do not matter. Invisible characters are ignored
     (zero-width characters, soft hyphens, marks of writing direction, byte order marks, NUL). Different forms
     of the same character are equal: full-width forms, combined and separate accents, digits of other scripts,
-    kinds of dashes, and kinds of quotation marks. Whole numbers are equal to their floating-point notations
-    (``17.0``, ``17.``, ``+17``, ``1.7e1``, ``1e+05``). ``discreet prepare`` merges such names only if
-    ``names = "folded"`` is declared.
+    dashes, and quotation marks. Whole numbers are equal to their floating-point notations (``17.0``, ``17.``,
+    ``+17``, ``1.7e1``, ``1e+05``). ``discreet prepare`` merges such names only if ``names = "folded"`` is
+    declared.
 :func:`alike`
     Also gives the same text for names with other differences:
 
@@ -23,8 +24,8 @@ users, so the privacy loss of that user is bounded by two times the stated epsil
     Only the data owner knows whether two such names are the same user, so such names are never merged. They
     are counted, and a warning states the count but no names.
 
-Neither function gives the same text for ``1-17`` and ``117``, for ``-17`` and ``17``, or for ``1.1`` and
-``1.10``, because in many data sets such pairs are the numbers of different users.
+Some pairs are different under both functions: ``1-17`` and ``117``, ``-17`` and ``17``, ``1.1`` and ``1.10``.
+In many data sets, such pairs denote different users.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _WHOLE = r"^(?:\+|(-?))(\d+)(?:\.(?:0|00|0000+)?)?$"
 _POWER = re.compile(r"\+?(?:\d+\.\d*|\.\d+|\d+(?=e[+-]))e[+-]?\d{1,3}")
 _BARE_POWER = re.compile(r"\d+e\d{1,3}")
 _LARGEST_POWER = 40
-# Characters without width that are not format characters: default ignorable code points of Unicode.
+# Characters without width that Unicode does not class as format characters: default ignorable code points.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
@@ -133,7 +134,7 @@ def alike(name: str) -> str:
 def _likeness(text: str) -> str:
     """Return the letters and digits of a folded name without other characters.
 
-    A "-" is kept before a leading number, and it replaces a separator between two numbers or two words.
+    A "-" before a leading number is kept. A "-" also replaces a separator between two numbers or two words.
     """
     text = text.translate(_LATIN)
     if _BARE_POWER.fullmatch(text):
@@ -175,7 +176,7 @@ def hashed(keys: Any) -> NDArray[np.uint64]:
 
 
 def _letters(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return the (n + 1,) byte offsets at which the n texts start and end, and the bytes of all texts."""
+    """Return the (n + 1,) byte offsets at which the n strings start and end, and the bytes of all strings."""
     if not len(texts):  # an empty Arrow array can have no buffers
         return np.zeros(1, np.int64), np.empty(0, np.uint8)
     _, offsets, letters = texts.buffers()
@@ -191,7 +192,7 @@ def distinct(values: NDArray[np.uint64]) -> int:
 
 @dataclass(frozen=True)
 class Folded:
-    """Hashes of the :func:`alike` forms of names, and True in ``differ`` if a form differs from its name."""
+    """Hashes of the :func:`alike` forms of names. ``differ`` is True if a form differs from its name."""
 
     hashes: NDArray[np.uint64]
     differ: bool
@@ -236,7 +237,7 @@ class Alike:
 
     @property
     def count(self) -> int:
-        """Number of users whose name looks like the name of a user who was added before."""
+        """Number of users whose name looks like the name of an earlier user."""
         if not self._differ:
             return 0
         every = np.concatenate(self._hashes)
@@ -245,7 +246,9 @@ class Alike:
     def warn(self, unit: str, column: str, remedy: str = "write names in one way") -> None:
         """Emit a warning if the name of a user looks like the name of another user.
 
-        ``unit`` : word for one user; ``column`` : name of the column; ``remedy`` : advice in the warning.
+        - unit : word for one user.
+        - column : name of the column.
+        - remedy : advice in the warning.
         """
         count = self.count
         if count:

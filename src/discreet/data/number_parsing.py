@@ -15,7 +15,7 @@ _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity)$"
 
 
 def parsed(texts: Any) -> NDArray[np.float64]:
-    """Convert an Arrow column of n texts to (n,) float64; a text that is not a number becomes NaN.
+    """Convert an Arrow column of n strings to (n,) float64; a string that is not a number becomes NaN.
 
     Blanks around a number are ignored.
     """

@@ -1,10 +1,10 @@
 """Conversion of raw records to trajectory rows, as declared in a TOML file.
 
-:func:`prepare` reads the sources once and partitions users so that each partition fits into memory. It
-assigns each user's rows, in order of time, to steps of the declared length. It then computes the values,
-state, action, reward and next state of each step, as declared (see :mod:`.prepare_config`). Every step is a
-function of one user's own rows and of the declaration. Every user who has a row with a time is in the result.
-Therefore protecting the users of the result protects the users of the records.
+:func:`prepare` reads the sources once and partitions the records by user, so that each partition fits into
+memory. It assigns each user's rows, in order of time, to steps of the declared length. It then computes the
+values, state, action, reward and next state of each step (see :mod:`.prepare_config`). Every step depends
+only on one user's rows and on the declaration. Every user who has a row with a time is in the result.
+Therefore a guarantee for the users of the result is also a guarantee for the users of the records.
 
 The new folder is created only if every row obeys the declaration and :mod:`.validate` has checked the written
 rows. Rows that violate the declaration are written to a private file next to the folder.
@@ -55,7 +55,7 @@ _NONE = np.iinfo(np.int64).max  # time of the first action of a step that has no
 
 
 class Refused(ValueError):
-    """Error that is raised if records violate the declaration. No result is made.
+    """Error that is raised if records violate the declaration. No result is written.
 
     The message gives advice. It quotes no user data, except well-known words for an empty cell. Its counts
     describe users and have no noise, so only the data owner may see them.
@@ -79,7 +79,7 @@ class Refused(ValueError):
                 helps.append(f"\n  {reason}: {remedy(reason)}{found}")
         listed = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(counts.items()))
         super().__init__(
-            f"{sum(counts.values()):,} places in the records break the declaration, nothing was made: "
+            f"{sum(counts.values()):,} places in the records violate the declaration, nothing was written: "
             f"{listed}. All of them are in {path}, which is private"
             + ("; what helps:" if helps else "")
             # ";" separates the lines, because the command line prints them as one paragraph
@@ -92,7 +92,7 @@ class PreparedFolder:
     """Result of :func:`prepare`.
 
     The folder contains ``rows.parquet``, ``schema.toml``, the declaration, and the files that the declaration
-    names. The numbers, the counts and the notes are PRIVATE, as are the rows.
+    names. The numbers, the counts and the notes are PRIVATE, like the rows.
 
     Parameters
     ----------
@@ -132,16 +132,17 @@ def prepare(
 
     Parameters
     ----------
-    where, sql, reads, delimiter, decimal, encoding : as for :func:`discreet.data.row_batches.open_source`
-        If there are several files, their columns can differ. A file without the time column holds facts about
+    where, sql, reads, delimiter, decimal, encoding : see :func:`discreet.data.row_batches.open_source`. If
+        there are several files, their columns can differ. A file without the time column contains facts about
         users or episodes.
-    declaration : Declaration, or the file that holds it
+    declaration : Declaration, or the file that contains it
     out : folder that does not exist or is empty
     offending : file for offending rows (mode 0600); default ``OUT.offending.csv``
     memory : approximate number of bytes that one partition of the records may use
     scratch : folder for temporary files, which are about as large as the records; used only if there is more
         than one partition
-    progress : function, called with the name of the stage, the amount of finished work, and the total or None
+    progress : function that is called with the name of the stage, the amount of finished work, and the total
+        or None
 
     Raises
     ------
@@ -163,7 +164,7 @@ def prepare(
     with aside(out) as hidden:
         if rule is not None:  # the owner's rule for the records also applies to the prepared rows
             shutil.copyfile(rule, hidden / RULE)
-        _write_rows(hidden / ROWS, map(maker, parts(reader, memory, scratch, progress)))
+        _write_rows(hidden / ROWS, map(maker, parts(reader, memory, scratch, progress)), columns_of(declared))
         if reader.offences.counts:
             refuse(reader.offences, private)
         maker.refuse_late()
@@ -177,18 +178,18 @@ def prepare(
     return PreparedFolder(out, schema, maker.people, maker.episodes, maker.steps, counts, notes)
 
 
-def _write_rows(path: Path, tables: Iterable[pa.Table | None]) -> None:
-    with _writer(path) as writer:
+def _write_rows(path: Path, tables: Iterable[pa.Table | None], columns: Any) -> None:
+    with _writer(path, columns) as writer:
         for table in tables:
             if table is not None:
-                writer.write_table(table.cast(_COLUMNS))
+                writer.write_table(table.select(columns.names).cast(columns))
 
 
 def _check_rows(path: Path, schema: Schema, progress: Progress | None) -> None:
     try:
         check(open_source(path, schema), progress=progress)
     except DataError as error:
-        raise ValueError(f"the prepared rows break their own schema, nothing was kept: {error}") from None
+        raise ValueError(f"the prepared rows violate their schema, so nothing was kept: {error}") from None
 
 
 def _owner_rule(places: Sequence[TableSource], dataset: str) -> Path | None:
@@ -206,7 +207,7 @@ def _owner_rule(places: Sequence[TableSource], dataset: str) -> Path | None:
 
 def _write_documents(folder: Path, declared: Declaration, counts: Mapping[str, int]) -> Schema:
     """Write the schema, the declaration, its files and the counts to ``folder``. Returns the schema."""
-    write_schema(declared.schema, folder / SCHEMA)
+    write_schema(declared.published, folder / SCHEMA)
     _say_origin(folder / SCHEMA, declared)
     (folder / DECLARATION).write_text(declared.text, "utf-8")
     for path in declared.files:
@@ -256,12 +257,20 @@ _COLUMNS = pa.schema(
 )
 
 
+def columns_of(declared: Declaration) -> Any:
+    """Return the names and types of the columns of the prepared rows."""
+    if declared.context is None:
+        return _COLUMNS
+    kept = [field for field in _COLUMNS if field.name not in ("state", "next_state")]
+    return pa.schema([*kept, *(pa.field(name, pa.float64()) for name in declared.context.read)])
+
+
 # ------------------------------------------------------------------------------------------- files
 @contextmanager
-def _writer(path: Path) -> Iterator[Any]:
+def _writer(path: Path, columns: Any) -> Iterator[Any]:
     with (
         os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
-        parquet.ParquetWriter(file, _COLUMNS) as writer,
+        parquet.ParquetWriter(file, columns) as writer,
     ):
         yield writer
 
@@ -274,7 +283,7 @@ def refuse(offences: Offences, private: Path) -> None:
 
 def _say_origin(path: Path, declared: Declaration) -> None:
     head = (
-        "# Made by `discreet prepare`. The declaration that it follows lies beside it: prepare.toml,\n"
+        "# Made by `discreet prepare`. Its declaration is in the same folder: prepare.toml,\n"
         f"# SHA-256 {declared.hash}\n"
     )
     path.write_text(head + path.read_text("utf-8"), "utf-8")
@@ -287,7 +296,9 @@ def parts(
     """Partition the records by user, and yield one table per partition.
 
     A table has all rows of each of its users. The number of partitions, at most 256, is chosen so that each
-    needs about ``memory`` bytes. ``scratch`` : folder for temporary files, None for the system's default.
+    needs about ``memory`` bytes.
+
+    - scratch : folder for temporary files, None for the system's default.
     """
     size = sum(place.size for place in reader.places)
     row = 8 * (8 + len(reader.values)) * 4  # estimated bytes per row, including temporary arrays
@@ -334,7 +345,7 @@ def parts(
 
 # -------------------------------------------------------------------------------------- making steps
 class Maker:
-    """Converter of records to trajectory rows, one partition of users after the other.
+    """Converter of records to trajectory rows. It processes one partition of users at a time.
 
     *Rows* are the rows of the partition's table, and *order* is an array of row numbers sorted by episode and
     time. An episode has one *cell* for each step and one more cell for the state after the last step. The
@@ -437,9 +448,9 @@ class Maker:
     def _number_episodes(self, user: Ints, dated: Flags) -> None:
         """Number the episodes of the partition.
 
-        Sets the (rows,) array ``episode`` of the episode number of each row, -1 for facts about a user. Sets
-        the (episodes,) arrays ``owner`` (user number), ``names``, ``dated`` (True if a row has a time) and
-        ``bad`` (True if a row has an offending cell).
+        Sets the (rows,) array ``episode`` with the episode number of each row, which is -1 for facts about a
+        user. Sets the (episodes,) arrays ``owner`` (user number), ``names``, ``dated`` (True if a row has a
+        time) and ``bad`` (True if a row has an offending cell).
         """
         names = _array(self.table, "episode").dictionary_encode()
         code = names.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
@@ -575,10 +586,10 @@ class Maker:
         return np.where(gone, first, np.where(gone, 0, found).astype(np.int64))
 
     def _rows_of_cells(self, order: Ints, cell: Ints) -> Ints:
-        """Return (cells,) rows that error messages name for the cells.
+        """Return the (cells,) row that error messages name for each cell.
 
-        The row of a cell is the last row of the episode in or before the cell, or the first row of the
-        episode if all its rows are after the cell.
+        The row is the last row of the episode in or before the cell. If all rows are after the cell, it is
+        the first row of the episode.
         """
         place = np.full(len(self.of), -1)
         place[cell] = np.arange(len(order))
@@ -614,12 +625,13 @@ class Maker:
             self.first = np.minimum(self.first, own)
 
     def _found(self, value: ColumnValue, order: Ints, cell: Ints) -> tuple[Floats, Floats]:
-        """Return the (cells,) values of steps, and the (cells,) values that later steps can carry forward.
+        """Return the (cells,) values of steps, and the (cells,) values that can be carried forward.
 
         These arrays can differ if ``before`` is declared. A reading after the action of a step does not count
         for that step, but its value can be carried forward to a later step.
 
-        ``order`` : row numbers; ``cell`` : the cell of each of these rows.
+        - order : row numbers.
+        - cell : cell of each of these rows.
         """
         column, size = _plain(self.table, f"v.{value.name}")[order], int(self.start[-1])
 
@@ -668,8 +680,10 @@ class Maker:
     def _carriers(self, gone: Flags, held: Flags, carry: int) -> tuple[Flags, Ints]:
         """Find the missing cells ``gone`` that can be filled from an earlier cell of the same episode.
 
-        Returns a (cells,) mask of them, and for each cell the number of the last earlier cell that is in the
-        mask ``held`` of cells with a value. ``carry`` : largest distance between the two cells.
+        Returns a (cells,) mask of these cells. For each cell, also returns the number of the last earlier
+        cell in ``held``, the mask of cells that have a value.
+
+        - carry : largest distance between the two cells.
         """
         here, begin = np.arange(len(gone)), self.start[self.of]
         source = np.maximum.accumulate(np.where(held, here, -1))
@@ -731,9 +745,9 @@ class Maker:
         return out
 
     def _note_facts(self, reason: str, rows: Ints, group: Ints, value: ColumnValue) -> None:
-        """Add rows to the offences, some of which can be facts about a user with several episodes.
+        """Add rows to the offences. Some of the rows may be facts about a user with several episodes.
 
-        For a fact about a user, the episode in ``group`` is added instead of the row.
+        For a fact about a user, the episode in ``group`` is added to the offences instead of the row.
         """
         column = _plain(self.table, f"v.{value.name}") if value.name in self.reader.values else None
         own = self.episode[rows] >= 0
@@ -780,8 +794,8 @@ class Maker:
     def _filled(self, value: ColumnValue, found: Floats, whole: Floats) -> Floats:
         """Apply the declared lag, then fill missing values. Returns (cells,) values.
 
-        A missing value is replaced by the last value in ``whole``, for at most ``carry`` steps, and otherwise
-        by the declared constant if there is one.
+        The last value in ``whole`` replaces a missing value for at most ``carry`` steps. After that, the
+        declared constant replaces it, if there is one.
         """
         if value.lag:
             source = np.arange(len(found)) - value.lag
@@ -845,7 +859,11 @@ class Maker:
         self.counts[f"episodes of more than {limit}, {declared.long}"] += int((self._beyond > 0).sum())
         if self.offences.counts:
             return None
-        return self.finished(at, s, a, reward, after)
+        found = self.finished(at, s, a, reward, after)
+        if found is not None and declared.context is not None:
+            for name in declared.context.read:
+                found = found.append_column(name, pa.array(cells[name][at]))
+        return found
 
     def _first_terminal(self, state: Ints) -> Ints:
         """Return, for each episode, the number of its first cell that is in a terminal state.
@@ -860,8 +878,9 @@ class Maker:
     def _ends(self, state: Ints, outcome: Floats | None, first: Ints) -> tuple[Ints, Ints]:
         """Return the (episodes,) numbers of steps, and the (episodes,) states after the last step.
 
-        A state of -1 means that the state after the last step is the state of the next cell. ``first`` :
-        number of the first cell of each episode in a terminal state.
+        A state of -1 means that the state after the last step is the state of the next cell.
+
+        - first : number of the first cell of each episode in a terminal state.
         """
         declared, most = self.declared, self.declared.schema.horizon
         held = self.last + 1

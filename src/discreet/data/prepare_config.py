@@ -1,7 +1,7 @@
 """Declaration for ``discreet prepare``: a TOML file that is written before records are seen.
 
-The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and the column names. Its section
-``[prepare]`` declares how states, actions and columns are made from raw records. ::
+The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and column names. Its section
+``[prepare]`` declares how states, actions and columns are computed from raw records. ::
 
     dataset = "ward-2024"
     unit = "patient"
@@ -42,12 +42,16 @@ The file is a SCHEMA.toml (:mod:`.schema`) without ``states``, ``actions`` and t
     [prepare.reward]
     on = { discharged = 1.0 }
 
-The declaration is not learned from the records, so it uses no privacy budget. Its author chooses cut points,
+With ``[context.columns]`` (:mod:`.schema`), the section ``[prepare.states]`` must be left out. Each context
+column is the name of a declared number. The prepared rows have these numbers instead of states.
+``[prepare.end]`` is required, and each person has one episode.
+
+The declaration is not computed from the records, so it uses no privacy budget. Its author chooses cut points,
 codebooks and scalings, and declares their origin under ``[provenance]``. Users are never removed because of
 their values, since the number of users is published.
 
-Several texts of a column can have the same label. All labels, cut points and files that the declaration names
-are public. Files are in the folder of the declaration. Every key is described in ``docs/prepare.md``.
+Several strings of a column can have the same label. All labels, cut points and files that the declaration
+names are public. Files are in the folder of the declaration. Every key is described in ``docs/prepare.md``.
 """
 
 from __future__ import annotations
@@ -64,12 +68,15 @@ from typing import Any
 import numpy as np
 
 from discreet.core import checks
+from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.data.conditions import Condition, condition
 from discreet.data.schema import (
+    Contexts,
     Schema,
     check_keys,
+    parse_context,
     parse_schema,
     read_public_table,
     read_toml,
@@ -89,6 +96,8 @@ UNITS = {
     "day": 86400 * SECOND,
 }
 MOST_LABELS = 100_000
+PRESENT = "present"  # the state of steps of episodes with contexts
+_OF_STATES = ("states", "mask", "stationary", "terminal", "features")
 CENSORED = "censored"  # terminal state of episodes whose outcome is unknown
 
 _LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*$")
@@ -128,8 +137,8 @@ class ColumnValue:
     ----------
     name : name of the value
     column : name of the column
-    where : mapping of column names to texts; a row is used only if its cell in each of these columns is one
-        of the texts for this column (for example, item codes in tables with one row per measurement)
+    where : mapping of column names to strings. A row is used only if its cell in each of these columns is one
+        of the strings for the column. An example is item codes in tables with one row per measurement
     within : rule that combines several cells of a step or episode, one of ``WITHIN``
     of : "step" or "episode"
     ties : rule for several cells at the same time, one of ``TIES``
@@ -140,11 +149,11 @@ class ColumnValue:
     before : "action" if only rows before the step's first action count; None if all rows of the step count
     carry : number of later steps for which a value can replace a missing value
     missing : "refuse", "category", or the number (for categories, the index) that replaces a missing value
-    categories : mapping of texts in the file to indices; None for numbers
+    categories : mapping of strings in the file to indices; None for numbers
     labels : names of the bins or categories
     cuts : cut points between bins
-    closed : "left" or "right", the end point of a bin that belongs to the bin
-    empty : texts that mean an empty cell, in addition to the standard texts
+    closed : "left" or "right", the end point that belongs to the bin
+    empty : strings that mean an empty cell, in addition to the standard strings
     """
 
     __repr__ = brief
@@ -192,8 +201,8 @@ class ColumnValue:
     def readings(self) -> Floats:
         """Return the (k, d) readings of the k ``names``: centres of bins, or an indicator of each category.
 
-        The centre of a bin without an end is its cut; if there is only one cut, the bins are 0 and 1. Missing
-        numbers are 0, with an indicator in the last column.
+        The centre of a bin that is open at one end is its cut. If there is only one cut, the centres of the
+        two bins are 0 and 1. Missing numbers are 0; the last column indicates them.
         """
         if self.cuts is None or self.categories is not None:
             return np.eye(len(self.names))
@@ -234,19 +243,21 @@ class Partition:
 
     @property
     def needs(self) -> tuple[ColumnValue, ...]:
-        """Values that must not be missing where an index is needed."""
+        """Values that must not be missing where an index is computed."""
         if self.rules is None:
             return self.reads
         compared = frozenset[str]().union(*(rule.names for rule in self.rules if rule is not None))
         return tuple(value for value in self.reads if value.name in compared)
 
     def readings(self, states: int) -> Floats:
-        """Return an (S, d) vector for each state, as the observation of an agent.
+        """Return an (S, d) vector for each state, which agents can use as observation.
 
-        In a product, the vector joins the readings of its values. In a codebook it is the centre, in the
-        units (value − shift) / scale. States without a label here, such as terminal states, are 0.
+        For a product, the vector concatenates the readings of its values. For a codebook, it is the centre,
+        in the units (value − shift) / scale. States without a label in this partition, such as terminal
+        states, are 0.
 
-        states : number S of states, at least the number of labels. Raises ``ValueError`` if it is less, or if
+        states : number S of states, at least the number of labels. Raises ``ValueError`` if ``states`` is
+            less, or if
         the states are defined by rules.
         """
         checks.integer("states", states, len(self.labels))
@@ -261,13 +272,13 @@ class Partition:
         return np.pad(found, ((0, states - len(found)), (0, 0)))
 
     def columns(self, states: int) -> dict[str, list[float | str | None]]:
-        """Return a cell of each value for each of S states, by the name of the value.
+        """Return one cell of each value for each of S states, by the name of the value.
 
         A number is the centre of its bin or, in a codebook, of its cluster, in the units of the records. In a
-        bin without an end, it is the number in the bin that is nearest to its cut. A category is its label.
-        Missing values, and states without a label here, have None.
+        bin that is open at one end, it is the number nearest to the cut. A category is its label. Missing
+        values, and states without a label in this partition, are None.
 
-        states : number S of states. Raises the ``ValueError`` of :meth:`readings`.
+        states : number S of states. Raises ``ValueError`` in the same cases as :meth:`readings`.
         """
         found: dict[str, list[float | str | None]] = {}
         table = self.readings(states)
@@ -347,7 +358,7 @@ class Declaration:
         The complete schema, which ``discreet learn`` reads.
     user, episode : names of the columns that identify a user and an episode
     folded : True if names are normalized by :func:`.near_duplicate_ids.folded` before they are compared
-    empty : texts that mean an empty cell in every column, in addition to the standard texts
+    empty : strings that mean an empty cell in every column, in addition to the standard strings
     time : Time, or None if rows are used in the order of the files
     step : length of a step in microseconds; None if every row is a step
     begin : column with the start time of an episode; None if an episode starts at its first row
@@ -361,12 +372,14 @@ class Declaration:
     end_missing : index in ``end_states`` for a missing outcome; None if a missing outcome is an offence
     reward : name of the value that is the reward, or None
     on : mapping of a state index to the reward for reaching this state
-    ruled : True if the schema's ``outcomes`` were made from ``on``, because ``on`` has rewards for terminal
-        states only
-    decision : time limit in microseconds after the start of a step, or None if no value has ``before``; in a
+    ruled : True if ``outcomes`` in the schema was derived from ``on``, because ``on`` has rewards only for
+        terminal states
+    decision : time limit in microseconds after the start of a step; None if no value has ``before``. In a
         step without an action, values with ``before`` use only rows before this limit
     strict : True if readings after the action are rejected; False if they only cause a warning
     files : public files that the declaration reads
+    context : real-valued contexts instead of states, or None
+    origin : declared origin of the contexts, or None
     text : text of the declaration
     """
 
@@ -395,7 +408,26 @@ class Declaration:
     strict: bool = False
     ruled: bool = False
     files: tuple[Path, ...] = ()
+    context: Contexts | None = None
+    origin: str | None = None
     text: str = field(default="", repr=False)
+
+    @property
+    def published(self) -> Schema:
+        """Schema of the prepared rows; not ``schema`` if there are contexts instead of states."""
+        schema = self.schema
+        if self.context is None:
+            return schema
+        told = {name: origin for name, origin in schema.provenance.items() if name not in _OF_STATES}
+        if self.origin is not None:
+            told["context"] = self.origin
+        return Schema(
+            dataset=schema.dataset, unit=schema.unit,
+            layout=Layout(2, schema.layout.actions, schema.horizon), action_labels=schema.action_labels,
+            terminal=(1,), unfinished="terminal", low=schema.low, high=schema.high, provenance=told,
+            return_bound=schema.returns.bounds(schema.horizon), declared=schema.declared,
+            context=self.context,
+        )  # fmt: skip
 
     @property
     def hash(self) -> str:
@@ -445,18 +477,25 @@ def parse_declaration(
 ) -> Declaration:
     """Check the content of a TOML document, and return the declaration.
 
-    Files that the declaration names are read from ``folder``. ``text`` is the text of the document.
-    ``fitting`` : see :func:`read_prepare_config`.
+    Files that the declaration names are read from ``folder``.
+
+    - text : text of the document.
+    - fitting : see :func:`read_prepare_config`.
     """
     folder = Path(folder)
-    asked = _section(content)
+    asked, origin = _section(content), None
+    if "context" in content:
+        content, asked, origin = _without_context(content, asked)
     empty = _texts("prepare.empty", asked["empty"]) if "empty" in asked else ()
     values = {
         name: _value(name, one, "step" in asked, empty)
         for name, one in table_of("prepare.values", asked["values"]).items()
     }
     files: list[Path] = []
-    states = _partition("prepare.states", asked["states"], values, folder, files, fitting)
+    if "states" in asked:
+        states = _partition("prepare.states", asked["states"], values, folder, files, fitting)
+    else:
+        states = Partition((PRESENT,), (), rules=(None,))
     actions = _partition("prepare.actions", asked["actions"], values, folder, files)
     end, end_labels, end_missing = _end(asked.get("end"), empty)
     labels = (*states.labels, *end_labels)
@@ -472,6 +511,9 @@ def parse_declaration(
     ruled = _rule_of_ends(asked.get("reward"), plain)
     schema = parse_schema({**plain, **ruled}, folder)
     reward, on = _reward(asked.get("reward"), values, labels, schema, plain)
+    context = None
+    if "states" not in asked:
+        context = _context(content["context"], values, schema)
     folded = checks.choice("prepare.names", asked.get("names", "as written"), ("as written", "folded"))
     time, step, begin = _clock(asked)
     decision = _decision(asked, values, actions, step)
@@ -493,7 +535,7 @@ def parse_declaration(
         actions=actions, end=end, end_states=tuple(range(len(states.labels), len(labels))),
         end_missing=end_missing, reward=reward, on=on, empty=empty, decision=decision,
         strict=checks.flag("prepare.strict", asked.get("strict", False)), ruled=bool(ruled),
-        files=tuple(files), text=text,
+        files=tuple(files), context=context, origin=origin, text=text,
     )  # fmt: skip
 
 
@@ -505,7 +547,8 @@ def _section(content: Mapping[str, Any]) -> Mapping[str, Any]:
     if "prepare" not in content:
         raise ValueError("prepare is missing: must be a section [prepare] that says how records are prepared")
     asked = table_of("prepare", content["prepare"])
-    check_keys("prepare.", asked, _KEYS, ("user", "values", "states", "actions"))
+    needed = ("user", "values", "actions", "end" if "context" in content else "states")
+    check_keys("prepare.", asked, _KEYS, needed)
     for key in _MADE:
         if key in content:
             raise ValueError(f"{key}: must be left out, [prepare] makes it")
@@ -517,15 +560,45 @@ def _section(content: Mapping[str, Any]) -> Mapping[str, Any]:
     return asked
 
 
+def _without_context(
+    content: Mapping[str, Any], asked: Mapping[str, Any]
+) -> tuple[dict[str, Any], Mapping[str, Any], str | None]:
+    """Return the content without contexts, the section [prepare], and the declared origin of the contexts.
+
+    Raises ``ValueError`` if the section has keys that do not fit contexts.
+    """
+    if "states" in asked:
+        raise ValueError("prepare.states: must be left out with [context], contexts are instead of states")
+    if "censored" in table_of("prepare.end", asked["end"]):
+        raise ValueError("prepare.end.censored: must be left out with [context]")
+    if content.get("episodes_per_user", 1) != 1 or content.get("contribute", "error") != "error":
+        raise ValueError("episodes_per_user, contribute: must be 1 and 'error' with [context]")
+    told = dict(table_of("provenance", content.get("provenance", {})))
+    origin = told.pop("context", None)
+    return {**content, "provenance": told}, asked, origin
+
+
+def _context(value: Any, values: Mapping[str, ColumnValue], schema: Schema) -> Contexts:
+    """Return the declared contexts. Raises ``ValueError`` if a column is not a declared number."""
+    found = parse_context(value, schema.layout.actions)
+    assert found is not None
+    for name in found.read:
+        if values[checks.choice("context.columns", name, values)].categories is not None:
+            raise ValueError(
+                f"context.columns.{name}: must be a number, prepare.values.{name} has categories"
+            )
+    return found
+
+
 def _schema_content(
     content: Mapping[str, Any], states: Sequence[str], actions: Sequence[str], ends: Sequence[str],
     censored: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the content of the schema file, with the labels and terminal states of the declaration.
 
-    Reward keys that follow from ``prepare.reward.on`` are not included.
+    Reward keys that are derived from ``prepare.reward.on`` are not included.
     """
-    plain = {key: value for key, value in content.items() if key != "prepare"}
+    plain = {key: value for key, value in content.items() if key not in ("prepare", "context")}
     given = plain.get("actions", {})
     check_keys("actions.", table_of("actions", given), ("mask",), ())
     plain["states"] = {"labels": list(states)}
@@ -555,9 +628,9 @@ def _clock(asked: Mapping[str, Any]) -> tuple[Time | None, int | None, str | Non
 def _told(
     named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, ColumnValue], end: ColumnValue | None
 ) -> str:
-    """Return one line that lists, for readers of the schema, the columns of the records and their use.
+    """Return one line that lists the columns of the records and their use, for readers of the schema.
 
-    If the list is too long or has unprintable characters, the line has only the number of columns.
+    If the list is too long or has unprintable characters, the line states only the number of columns.
     """
     parts = [f"{what}: {', '.join(columns)}" for what, columns in named if columns]
     for one in (*values.values(), *([] if end is None else [end])):
@@ -626,7 +699,9 @@ def _decision(
 ) -> int | None:
     """Check the settings that values with ``before = "action"`` need, and return ``prepare.decision``.
 
-    Returns microseconds, or None if no value has ``before``. ``step`` : length of a step in microseconds.
+    Returns microseconds, or None if no value has ``before``.
+
+    - step : length of a step in microseconds.
     """
     early = [value for value in values.values() if value.before is not None]
     if not early:
@@ -768,7 +843,7 @@ def _range(name: str, value: Any) -> tuple[float, float]:
 
 
 def _categories(name: str, value: Any) -> tuple[Mapping[str, int] | None, tuple[str, ...] | None]:
-    """Return a mapping of texts to the indices of their labels, and the labels.
+    """Return a mapping of strings to the indices of their labels, and the labels.
 
     Both are None if ``value`` is None.
     """
@@ -869,7 +944,7 @@ def _product(where: str, asked: Any, values: Mapping[str, ColumnValue]) -> Parti
 def _tells(value: ColumnValue, label: str) -> bool:
     """Return True if a label of a value with cut points already contains the name of the value.
 
-    Labels made from cut points do.
+    Labels that are made from cut points contain it.
     """
     return value.cuts is not None and value.name in label and label != "missing"
 
@@ -981,7 +1056,10 @@ def _end(asked: Any, empty: tuple[str, ...] = ()) -> tuple[ColumnValue | None, t
 
 
 def _censored(asked: Any, states: Mapping[str, str]) -> list[str]:
-    """Return the texts in the outcome column that mark a censored end. An empty text means an empty cell."""
+    """Return the strings in the outcome column that mark a censored end.
+
+    An empty string means an empty cell.
+    """
     name = "prepare.end.censored"
     if not isinstance(asked, list) or not asked:
         raise ValueError(f"{name} = {checks.said(asked)}: must be a list of texts of the column, not empty")
@@ -1001,8 +1079,8 @@ def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema's keys ``reward`` and ``return_bound`` for rewards that depend only on the outcome.
 
     Returns {} if ``prepare.reward.on`` has a reward for a state that is not terminal, or if it does not
-    determine all rewards. With these keys, a learner has bounds on the return of an episode, and not only
-    bounds on the reward of a step.
+    determine all rewards. With these keys, a learner knows bounds on the return of an episode, not only on
+    the reward of a step.
     """
     on, ends = _named_table(asked, "on"), _listed(plain.get("terminal", []))
     reward, censored = _named_table(plain, "reward"), plain.get("censored")
@@ -1032,7 +1110,7 @@ def _rule_of_ends(asked: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
 def _named_table(asked: Any, key: str) -> Mapping[str, Any]:
     """Return the table ``asked[key]``.
 
-    Returns {} if ``asked`` or the entry is not a table, because other checks report this error.
+    Returns {} if ``asked`` or the entry is not a table. Other checks report this error.
     """
     found = asked.get(key) if isinstance(asked, Mapping) else None
     return found if isinstance(found, Mapping) else {}

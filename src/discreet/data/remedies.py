@@ -1,4 +1,4 @@
-"""Remedies for records that violate a declaration: advice on what to declare or correct."""
+"""Advice for records that violate a declaration: what to declare or correct."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ _REMEDIES = {
 
 
 def remedy(reason: str) -> str:
-    """Return the advice for offences with this reason, or "" if no general advice exists."""
+    """Return the advice for offences with this reason, or "" if there is none."""
     return next((text for pattern, text in _REMEDIES.items() if re.search(pattern, reason)), "")

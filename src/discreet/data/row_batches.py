@@ -7,16 +7,18 @@ For every source, a batch is an Arrow table with these columns:
 * ``reward`` (float64, in the file's units);
 * ``number`` (int64: the row's position in the whole source).
 
-If the schema has groups of users, the table also has the column ``group`` (int64). A cell that is not a
-number or not a label of the schema is replaced by a code that every check rejects. Such cells are never
-repaired; :mod:`.validate` counts them. Only a few batches are in memory at the same time. The supported
-sources are Minari and those that :mod:`.sources` lists.
+If the schema has contexts, ``state`` and ``next_state`` are 0, and the columns ``context 0``, ``context 1``
+and so on (float64, NaN for a cell that is empty or not a number) follow. If the schema has groups of users,
+the table also has the column ``group`` (int64). A cell that is not a number or not a label of the schema is
+replaced by a code that every check rejects. Such cells are never corrected; :mod:`.validate` counts them.
+Only a few batches are in memory at the same time. The supported sources are Minari and the
+sources of :mod:`.sources`.
 
 The names of users or episodes are integers if their column has an integer type in every source; otherwise
-they are texts. ``7`` in a CSV file and 7 in a Parquet file are the same user; ``07`` and `` 7`` are other
-users. If a data set writes the name of a user in two ways, that user counts as two users
-(:mod:`.near_duplicate_ids` counts such names). Empty CSV cells and the CSV texts ``NA``, ``NaN`` and ``null``
-are read as empty cells.
+they are strings. ``7`` in a CSV file and 7 in a Parquet file are the same user, but ``07`` and `` 7`` are
+different users. If a data set has two spellings of a user's name, the user counts as two users
+(:mod:`.near_duplicate_ids` counts such names). Empty CSV cells and the CSV strings ``NA``, ``NaN`` and
+``null`` are read as empty cells.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ from discreet.data.sources import (
 )
 from discreet.data.synthetic_mark import MARK, Facts, check_mark, facts_in
 
-__all__ = ["BATCH_ROWS", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
+__all__ = ["BATCH_ROWS", "CONTEXT", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -62,6 +64,7 @@ Progress = Callable[[str, int, int | None], None]
 """Function that is called as ``progress(what, rows done, total rows or None)`` after every batch."""
 
 BATCH_ROWS = 2**17
+CONTEXT = "context "  # begins the names of context columns in a batch; their numbers follow
 UNREADABLE = -1  # code for a cell that is neither an index nor a label of the schema
 _EXACT = 2.0**53
 _PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
@@ -71,8 +74,8 @@ _PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
 class Source:
     """Source of rows: files and tables in a fixed order, or one Minari dataset.
 
-    A source reads the files again for every pass, and keeps none of their rows in memory. ``synthetic`` has
-    the facts of synthetic users (:mod:`.synthetic_mark`); it is empty if the rows are those of people.
+    A source reads the files again for every pass, and keeps none of their rows in memory. ``synthetic``
+    contains the facts of synthetic users (:mod:`.synthetic_mark`); it is empty for real users.
     """
 
     __repr__ = brief
@@ -136,8 +139,10 @@ class Source:
     ) -> Iterator[pa.Table]:
         """Yield all rows in order, in batches of about ``batch_rows`` rows.
 
-        ``users_only`` : True to yield only the column ``user``, which is fast. ``pool`` : threads that
-        convert batches while other batches are read and processed. Raises the same errors as :meth:`worked`.
+        - users_only : True to yield only the column ``user``, which is fast.
+        - pool : threads that convert batches while other batches are read and processed.
+
+        Raises the same errors as :meth:`worked`.
         """
         for table, _ in self.worked(lambda _: None, batch_rows, progress, what, users_only, pool):
             yield table
@@ -202,7 +207,7 @@ class Source:
                 *((("group", self.schema.groups.labels),) if self.schema.groups is not None else ()),
             )
         }
-        asked = {name: types[part] for name, part in wanted.items()}
+        asked = {name: types.get(part, pa.float64()) for name, part in wanted.items()}
         spread = None if pool is None or pool.workers == 1 else partial(in_order, pool)
         for place in self.places:
             for table in place.batches(list(wanted), batch_rows, asked, spread):
@@ -220,16 +225,22 @@ class Source:
             parts["reward"] = np.full(raw.num_rows, np.nan)
         numbers = np.arange(first, first + raw.num_rows)
         named = _PARTS if self.schema.groups is None else (*_PARTS, "group")
+        if self.schema.context is not None:  # one state, until the episode ends
+            parts |= dict.fromkeys(("state", "next_state"), np.zeros(raw.num_rows, np.int64))
+            named = (*_PARTS, *(name for name in raw.column_names if name.startswith(CONTEXT)))
         return pa.table({**{name: parts[name] for name in named}, "number": numbers})
 
     def _part(self, name: str, column: Any) -> Any:
-        """Convert one column of a file to the type that batches have. ``name`` : name in the batch."""
+        """Convert one column of a file to the type that batches have.
+
+        - name : name in the batch.
+        """
         self._check_type(name, column.type)
         if name in ("user", "episode"):
             return _key(column, self._text[name == "episode"])
         if name == "step":
             return _whole(column)
-        return _reals(column) if name == "reward" else _codes(column, self._labels(name))
+        return _reals(column) if _is_real(name) else _codes(column, self._labels(name))
 
     def _labels(self, name: str) -> tuple[str, ...] | None:
         """Return the labels of a column of the batch; None if the schema has none for this column."""
@@ -248,7 +259,7 @@ class Source:
         if self._labels(name) is not None:
             raise Broken(f"the column of {name} must hold labels, not {kind}")
         if not pa.types.is_floating(kind):
-            held = "numbers" if name == "reward" else "integers"
+            held = "numbers" if _is_real(name) else "integers"
             raise Broken(f"the column of {name} must hold {held}, not {kind}")
 
     def check_types(self) -> None:
@@ -266,9 +277,9 @@ class Source:
                     raise Broken(f"{place.name}: {error}") from None
 
     def place(self, number: int) -> str:
-        """Return a text with the location and content of row ``number``.
+        """Return a string with the location and content of row ``number``.
 
-        The text is private: show it only on the data owner's terminal.
+        The string is private: show it only on the data owner's terminal.
         """
         before = 0
         for raw in self._raw(BATCH_ROWS, users_only=False):
@@ -310,30 +321,30 @@ def open_source(
 
     Parameters
     ----------
-    where : path, URI, frame, or a list of them
-        A file (``.parquet``, ``.csv``, ``.tsv``, also ``.csv.gz``, ``.bz2``, ``.zst``), a folder (including
-        its subfolders), ``s3://bucket/folder`` or any other store that :mod:`pyarrow.fs` reads, an Arrow,
-        pandas or Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset. In
+    where : path, URI, frame, or a list of these
+        A file (``.parquet``, ``.csv``, ``.tsv``, also ``.csv.gz``, ``.bz2``, ``.zst``), or a folder including
+        its subfolders. Also ``s3://bucket/folder`` or any other store that :mod:`pyarrow.fs` reads, an Arrow,
+        pandas or Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` for a local dataset. In
         a Minari dataset, every episode is one user, and observations and actions must be integers. Files are
         read in the given order; the files of a folder are read in the order of their paths.
     schema : Schema
     sql : str, optional
-        A DuckDB query that is used instead of ``?table=``.
+        DuckDB query that replaces ``?table=``.
     reads : list of files, optional
         Required for ``duckdb://`` without a path: all files that the query reads. The query cannot read other
         files. A query on a database file can read only that database.
     delimiter, decimal, encoding : str
-        Format of CSV files. If no delimiter is given, comma, semicolon, tab and bar are tried, and the
-        delimiter is the one with which the first line has the schema's columns.
+        Format of CSV files. If no delimiter is given, comma, semicolon, tab and bar are tried. The delimiter
+        is the one with which the first line has the schema's columns.
     synthetic_input : bool
-        True for synthetic users (``discreet synthesize``), which are not people; all sources must be such.
+        True if all sources contain synthetic users (``discreet synthesize``), which are not people.
 
     Raises
     ------
     ValueError
-        If synthetic users are given without ``synthetic_input``, or others with it. Also if a file does not
-        exist or has an unsupported format, if a column of the schema is missing, or if a
-        label of the schema cannot be distinguished from an empty cell.
+        If a source contains synthetic users and ``synthetic_input`` is False, or if a source does not and it
+        is True. Also if a file does not exist or has an unsupported format, if a column of the schema is
+        missing, or if a label of the schema cannot be distinguished from an empty cell.
     ImportError
         If Minari or DuckDB is needed but not installed.
     """
@@ -344,6 +355,8 @@ def open_source(
         synthetic = check_mark([(where, mark)], schema.dataset, synthetic_input)
         if schema.groups is not None:
             raise Broken(f"{where}: has no column of groups, [groups] must be left out of the schema")
+        if schema.context is not None:
+            raise Broken(f"{where}: has no columns of contexts, [context] must be left out of the schema")
         return Source(schema, minari=name, synthetic=synthetic)
     places = places_of(where, Text(delimiter, decimal, encoding), sql, reads, synthetic_input=True)
     marks = ((place.name, mark_of(place)) for place in places)
@@ -369,6 +382,9 @@ def _wanted(schema: Schema, users_only: bool) -> dict[str, str]:
         del wanted[schema.columns.reward]
     if schema.groups is not None:
         wanted[schema.groups.column] = "group"
+    if schema.context is not None:
+        del wanted[schema.columns.state], wanted[schema.columns.next_state]
+        wanted |= {name: f"{CONTEXT}{i}" for i, name in enumerate(schema.context.read)}
     return {schema.columns.user: "user"} if users_only else wanted
 
 
@@ -377,10 +393,16 @@ def _require(place: TableSource, wanted: dict[str, str]) -> None:
     for name, part in wanted.items():
         if names.count(name) != 1:
             key = "groups.column" if part == "group" else f"{part}_column"
+            key = "[context]" if part.startswith(CONTEXT) else key
             raise Broken(
                 f"{place.name}: must have one column {name!r} ({key}), has {names.count(name)}"
                 f"{instead(place, name, list(wanted)) if name not in names else ''}"
             )
+
+
+def _is_real(part: str) -> bool:
+    """Return True if a column of a batch has real numbers."""
+    return part == "reward" or part.startswith(CONTEXT)
 
 
 def _gathered(tables: Iterable[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
@@ -409,7 +431,7 @@ def _numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
 
 
 class Pool:
-    """Pool of threads for work that releases Python's global interpreter lock most of the time.
+    """Pool of threads for work that mostly runs without Python's global interpreter lock.
 
     The pool has no threads if ``workers`` is 1.
     """
@@ -434,9 +456,9 @@ class Pool:
 def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Yield the result of ``work`` for every item, in order.
 
-    The threads of the pool work in parallel, and at most one more item than there are threads is started. A
-    result is yielded as soon as it and all earlier results are finished. An error from ``items`` or ``work``
-    is raised after all earlier results, as it would be with one thread.
+    At most one more item is started than there are threads. A result is yielded as soon as it and all earlier
+    results are finished. An error from ``items`` or ``work`` is raised after all earlier results, as with a
+    single thread.
     """
     if pool is None or pool.workers == 1:
         yield from map(work, items)
@@ -461,9 +483,7 @@ def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> I
 
 
 def ahead(items: Iterator[T], most: int = 1) -> Generator[T, None, None]:
-    """Yield the same items, and fetch up to ``most`` further items in a separate thread while the caller
-    processes one item.
-    """
+    """Yield the same items, and fetch up to ``most`` later items in a separate thread."""
     reader = ThreadPoolExecutor(1, "ahead")
     try:
         coming = deque(reader.submit(next, items, None) for _ in range(most))
@@ -497,11 +517,11 @@ def _plain(column: Any) -> Any:
 
 
 def _key(column: Any, as_text: bool) -> Any:
-    """Convert names of users or episodes to int64 or text. Nulls become ``MISSING`` or an empty text."""
+    """Convert names of users or episodes to int64 or text. Nulls become ``MISSING`` or an empty string."""
     if not as_text:
         try:
             return _filled(column.cast(pa.int64()), MISSING)
-        except pa.ArrowInvalid:  # Arrow's message is not shown, because it quotes the private number
+        except pa.ArrowInvalid:  # Arrow's message is not shown, because it quotes a private number
             raise Broken("users and episodes must be integers below 2^63, or text") from None
     return _filled(column.cast(pa.large_string()), "")
 

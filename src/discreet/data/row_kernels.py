@@ -30,12 +30,12 @@ def check_rows(
     row_index: Ints, horizon: int, low: float, high: float, absorbing: Bytes, terminal: int,
     cut_allowed: bool, read_rewards: bool, most: int, found: Ints, first: Ints,
 ) -> None:  # fmt: skip
-    """Check rows against the schema. The rows are all rows of some users, sorted by user, episode, step and
-    row number.
+    """Check rows against the schema.
 
-    For each kind of offence, ``found[kind]`` is increased by the number of offending rows, and
-    ``first[kind]`` is lowered to their least row number (-1 means none yet). A row whose step is out of range
-    or repeated is counted as such an offence. It is then ignored in the check that steps are consecutive.
+    The rows must be all rows of some users, sorted by user, episode, step and row number. For each kind of
+    error, ``found[kind]`` is increased by the number of rows with this error. ``first[kind]`` is the smallest
+    row number with this error so far, or -1 if there is none. A row whose step is out of range or repeated
+    counts as an error of that kind. The check that steps are consecutive ignores such rows.
     """
     states, actions = row_index.shape
     n, episodes, before = step.shape[0], 0, -1
@@ -86,16 +86,16 @@ def assemble(
     low: float, high: float, absorbing: Bytes, terminal: int, idle: Ints, known: Floats, arrival: Floats,
     states: Ints, actions: Ints, rewards: Floats,
 ) -> None:  # fmt: skip
-    """Assemble checked rows to episodes of H steps. Episodes with ``keep`` = 0 are skipped.
+    """Assemble checked rows into episodes of H steps. Episodes with ``keep`` = 0 are skipped.
 
     Fills ``states (n, H + 1)``, ``actions (n, H)`` and ``rewards (n, H)``. Rewards are scaled to [0, 1].
 
     Parameters
     ----------
-    idle : (S,) the action that fills the steps after a terminal state is reached.
+    idle : (S,) action that fills the steps after a terminal state is reached.
     known : (1 or H, S, A) known rewards, or (0, S, A) if rewards are read from the rows.
-    arrival : (S,) rewards for reaching a terminal state, paid once, which replace the rewards of the rows and
-        known rewards; (0,) if there are none.
+    arrival : (S,) rewards for reaching a terminal state, or (0,) if there are none. Each is paid once. They
+        replace the rewards of the rows and the known rewards.
     """
     horizon, pays = actions.shape[1], (0.0 - low) / (high - low)
     episode, out, i, n = 0, 0, 0, state.shape[0]
@@ -144,7 +144,7 @@ def _mixed(fnv: np.uint64) -> np.uint64:
 
 @kernel
 def hash_texts(ends: Ints, letters: Bytes, out: NDArray[np.uint64]) -> None:
-    """Write a 64-bit hash of each text letters[ends[i]:ends[i + 1]] to ``out[i]``.
+    """Write a 64-bit hash of each string letters[ends[i]:ends[i + 1]] to ``out[i]``.
 
     The hash is FNV-1a, followed by the final mixing function of splitmix64.
     """
@@ -170,9 +170,9 @@ def hash_alike(ends: Ints, letters: Bytes, out: NDArray[np.uint64], odd: Bytes) 
     """Compute the forms that ``near_duplicate_ids.alike`` gives to ASCII names, and write their hashes.
 
     The hashes are those of :func:`hash_texts`. The names are read once and not copied. If this function does
-    not handle a name, ``odd[i]`` becomes 1 and ``out[i]`` has no meaning. Such names have other characters,
-    have no letter or digit, or are numbers with a point or a power. Returns True if the form of any handled
-    name differs from the name.
+    not support a name, ``odd[i]`` is set to 1, and ``out[i]`` has no meaning. Unsupported names contain
+    non-ASCII characters, have no letter or digit, or are numbers with a point or an exponent. Returns True if
+    the form of any supported name differs from the name.
     """
     changed = False
     for i in range(out.shape[0]):

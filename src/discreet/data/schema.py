@@ -1,12 +1,11 @@
-"""SCHEMA.toml: all public facts about trajectory files, written by hand before the data are seen.
+"""SCHEMA.toml: all public facts about trajectory files, written by hand before the data are read.
 
-All facts in this file are declarations, and the noise depends on them. The sizes determine which cells get
+All facts in this file are declarations, and the noise depends on them. The sizes determine the cells that get
 noise, the horizon and the episodes per user determine the sensitivity, and the range of rewards determines
-the noise scale. The origin of each declaration is declared too (``[provenance]``). A fact with the origin
-``"this data"`` leaks private information without noise, and the privacy statement must print it. The origin
-``"private release"`` means that the fact comes from this data through a release that is in the ledger
-(:mod:`discreet.pipeline.state_codebook`).
-This module does not read any rows of users. ::
+the noise scale. The origin of each declaration must also be declared (``[provenance]``). A fact with the
+origin ``"this data"`` reveals private information without noise, and the privacy statement reports it. The
+origin ``"private release"`` means that the fact was computed from this data by a release in the ledger
+(:mod:`discreet.pipeline.state_codebook`). This module does not read any rows of users. ::
 
     dataset = "icu-2024"            # name of the population, which is the key of its entries in a ledger
     horizon = 20
@@ -43,18 +42,32 @@ This module does not read any rows of users. ::
     column = "sex"                  # column with the label of the user's group, the same in all their rows
     labels = ["female", "male", "other"]                    # at most 12
 
+    [context]                       # optional: real-valued contexts instead of states (linear-advantage)
+
+    basis = "linear"                # optional, also radius: see discreet.device.feature_map
+
+    propensity = "chance"           # optional: column with the probability of the action
+
+    [context.columns]               # columns with their public ranges, from outside knowledge
+
+    age = { range = [18, 90] }
+
     [declared]                      # optional lines for the data protection officer's page
 
     controller = "..."              # also contact, purpose, legal_basis, recipients, retention, columns
 
+    region = "..."                  # this line and all of REGISTRY_LINES: for `discreet registry`
+
+A schema with contexts declares no states, terminal states, outcomes, masks or known rewards. It has one state
+while an episode lasts and one after its end, and ``[provenance]`` can have the fact ``context``.
+
 Files named in a schema are public and are in the folder of the schema. A mask is a ``.npy`` array (S, A) of
 bool, or a table (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs. Known
 rewards are a ``.npy`` array of shape ``(S, A)`` or ``(H, S, A)``, in the data file's units, or a table with
-the columns ``state``, ``action``, ``reward`` and optionally ``step``. Features are a ``.npy`` array
-(S, A, d). ``reward.scaled = true`` says that the file of known rewards already holds rewards in [0, 1].
-:func:`write_schema` writes such files, so that rewards are read back without any rounding. With
-``reward.outcomes``, the data file needs no column of rewards, and ``low`` and ``high`` are derived from the
-outcomes if they are not given.
+the columns ``state``, ``action``, ``reward`` and optionally ``step``. Features are a ``.npy`` array (S, A,
+d). ``reward.scaled = true`` declares that the file of known rewards contains rewards in [0, 1].
+:func:`write_schema` writes such files, so that no reward is rounded. With ``reward.outcomes``, the data file
+needs no column of rewards, and ``low`` and ``high`` are derived from the outcomes if they are not given.
 """
 
 from __future__ import annotations
@@ -75,6 +88,7 @@ from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
+from discreet.mechanisms.features import FeatureMap
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 
 Made = TypeVar("Made")
@@ -84,9 +98,14 @@ FACTS = (
     "states", "actions", "mask", "horizon", "episodes_per_user", "stationary", "terminal", "reward",
     "features",
 )  # fmt: skip
-ALL_FACTS = (*FACTS, "groups")  # also the facts about the optional column of groups
+ALL_FACTS = (*FACTS, "groups", "context")  # also the facts about optional columns
+_NOT_OF_CONTEXTS = ("states", "mask", "stationary", "terminal", "features")
 DECLARED = ("controller", "contact", "purpose", "legal_basis", "recipients", "retention", "columns")
 """Keys that can be declared for the page of a data protection officer. Each has one line of text."""
+REGISTRY_LINES = ("region", "sector", "actors", "plan", "tuning", "justification", "authors", "sources")
+"""Keys that can be declared for the record of a deployment registry. Each has one line of text."""
+SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
+"""Values of the declared sector: those of the registry's schema."""
 _LARGEST = 2**31 - 1
 _LONGEST = 500  # largest number of characters in a declared line
 MOST_GROUPS = 12
@@ -115,13 +134,13 @@ class Columns:
 
 @dataclass(frozen=True)
 class Groups:
-    """Public groups of users; every user belongs to one.
+    """Public groups of users. Every user belongs to exactly one group.
 
     ``column`` is the name of the column in the file. ``labels`` are the labels of the groups, at most 12. All
-    labels are public. The group of a user is private.
+    labels are public. The group of a single user is private.
 
-    Raises ``ValueError`` if a label is given twice or is not a text of one line, or if the number of labels
-    is not 1 to 12.
+    Raises ``ValueError`` if a label is repeated or is not a string of one line, or if the number of labels is
+    not 1 to 12.
     """
 
     column: str
@@ -138,6 +157,41 @@ class Groups:
             raise ValueError(f"groups.labels holds {twice[0]!r} twice: labels must differ")
 
 
+@dataclass(frozen=True)
+class Contexts:
+    """Public declaration of real-valued contexts.
+
+    ``features`` is the public feature map, whose columns are names in the file. ``propensity`` is the name of
+    the column with the probability of the action that was taken, or None.
+
+    Raises ``ValueError`` if ``propensity`` is not a text of one line or is a column of the feature map.
+    """
+
+    features: FeatureMap
+    propensity: str | None = None
+
+    def __post_init__(self) -> None:
+        checks.exactly("context.features", self.features, FeatureMap)
+        for name in self.features.columns:
+            text_of("context.columns", name)
+        if self.propensity is not None and text_of("context.propensity", self.propensity) in self.columns:
+            raise ValueError(f"context.propensity = {self.propensity!r}: must not be a context column")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns with contexts."""
+        return self.features.columns
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Names of all columns that are read in addition to those of every schema."""
+        return (*self.columns, *(() if self.propensity is None else (self.propensity,)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the declaration as plain values."""
+        return {"features": self.features.to_dict(), "propensity": self.propensity}
+
+
 @dataclass(frozen=True, eq=False)
 class Schema:
     """Public facts about a data set of trajectories. They are checked, and the arrays in files are loaded.
@@ -145,8 +199,8 @@ class Schema:
     Parameters
     ----------
     dataset, unit : str
-        The name of the population (the key of its entries in a ledger), and the word for one user, the unit
-        of privacy, such as "patient".
+        Name of the population, which is the key of its ledger entries, and the word for one user, such as
+        "patient".
     layout : Layout
         S, A, H and the mask of admissible actions.
     columns : Columns
@@ -156,7 +210,7 @@ class Schema:
         At most m episodes of each user count. If a user has more episodes, the file is rejected ("error"), or
         m of the episodes are chosen at random ("random").
     state_labels, action_labels : tuple of str, optional
-        The texts in the file that stand for the indices 0, 1, ..; None if the file contains indices.
+        Texts in the file for the indices 0, 1, ..; None if the file contains indices.
     stationary : bool
         True if the MDP's transitions and rewards are the same at every step, so that learners are allowed to
         pool the steps.
@@ -165,8 +219,8 @@ class Schema:
         steps, with the first admissible action and reward 0. If the last next state of an episode is empty,
         the episode ends in the first terminal state.
     unfinished : "error" or "terminal"
-        Treatment of an episode that ends early in a non-terminal state: it is an error, or its last next
-        state is replaced by the first terminal state.
+        Treatment of an episode that ends early in a non-terminal state. Either it is an error, or its last
+        next state is replaced by the first terminal state.
     low, high : float
         The range of rewards in the file. Learners use (r - low) / (high - low).
     outcomes : mapping of terminal states to float, optional
@@ -177,18 +231,20 @@ class Schema:
         clipped. If None, it is the range that the rewards of H steps, or the outcomes, allow.
     censored : int, optional
         The terminal state of episodes whose outcome is unknown. In a release, the return of such an episode
-        is the middle between the smallest and the largest return. A gain is evaluated for the worst and for
-        the best return. ``outcomes`` is required and must not name this state. Only decision points support
-        censored ends.
+        is the middle between the smallest and the largest return. A gain is computed both for the worst and
+        for the best return. ``outcomes`` is required and must not name this state. Only decision points
+        support censored ends.
     known : (1 or H, S, A) float64, optional
         Known mean rewards, scaled to [0, 1]. If they are given, the rewards in the file are not read.
     features, feature_bound : (S, A, d) float64, optional; float
         None for one-hot features. The l2 norm of each feature vector is at most the bound.
     provenance : mapping of each fact to its origin
-    declared : mapping of :data:`DECLARED` to one line of text each
-        Texts for the page of a data protection officer, which are printed unchanged.
+    declared : mapping of :data:`DECLARED` and :data:`REGISTRY_LINES` to one line of text each
+        Texts for the page of a data protection officer and for a registry, which are printed unchanged.
     groups : Groups, optional
         Public groups of users, for decision points. The outcome and the gain are reported for each group.
+    context : Contexts, optional
+        Real-valued contexts instead of states, for :class:`~discreet.learners.LinearAdvantage`.
 
     Raises
     ------
@@ -221,6 +277,7 @@ class Schema:
     declared: Mapping[str, str] = field(default_factory=dict)
     groups: Groups | None = None
     censored: int | None = None
+    context: Contexts | None = None
 
     def __post_init__(self) -> None:
         text_of("dataset", self.dataset)
@@ -263,14 +320,19 @@ class Schema:
             raise ValueError(
                 f"groups.column = {self.groups.column!r}: must be a column that is not named already"
             )
+        if self.context is not None:
+            self._check_context(self.context)
         self._check_arrays()
+        known = {"groups": self.groups is not None, "context": self.context is not None}
         for fact, source in self.provenance.items():
-            checks.choice("provenance key", fact, FACTS if self.groups is None else ALL_FACTS)
+            checks.choice("provenance key", fact, [one for one in ALL_FACTS if known.get(one, True)])
             checks.choice(f"provenance.{fact}", source, PROVENANCES)
         for name, said in self.declared.items():
-            checks.choice("declared key", name, DECLARED)
+            checks.choice("declared key", name, (*DECLARED, *REGISTRY_LINES))
             if len(text_of(f"declared.{name}", said)) > _LONGEST:
                 raise ValueError(f"declared.{name} has {len(said)} characters: must have at most {_LONGEST}")
+        if "sector" in self.declared:
+            checks.choice("declared.sector", self.declared["sector"], SECTORS)
 
     def _check_censored(self, state: int) -> None:
         if state not in self.terminal:
@@ -282,6 +344,26 @@ class Schema:
             )
         if state in self.outcomes:
             raise ValueError("reward.outcomes: must not name the censored state, whose outcome is unknown")
+
+    def _check_context(self, context: Contexts) -> None:
+        """Raise ``ValueError`` unless the other facts are those of a schema with contexts."""
+        named = (*vars(self.columns).values(), *(() if self.groups is None else (self.groups.column,)))
+        for name in context.read:
+            if name in named:
+                raise ValueError(f"context: column {name!r} is named already, must be another column")
+        if context.features.actions != self.layout.actions:
+            raise ValueError(
+                f"context.features has {context.features.actions} actions: must have {self.layout.actions}"
+            )
+        own = (self.layout.states, self.layout.mask, self.state_labels, self.terminal, self.unfinished)
+        if own != (2, None, None, (1,), "terminal"):
+            raise ValueError(
+                "context: must be given without states, terminal states and a mask of actions; contexts are "
+                "instead of states"
+            )
+        for name in ("outcomes", "known", "censored", "groups", "features"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"context: must be given without {name}")
 
     def _check_arrays(self) -> None:
         """Check the shapes and ranges of known rewards and features, and store read-only copies.
@@ -330,10 +412,10 @@ class Schema:
         )
 
     def spec(self, users: int | None = None) -> ProblemSpec:
-        """Return the facts that a learner gets.
+        """Return the facts that a learner receives.
 
-        These are the layout, ``users`` (the number of users), whether the MDP is stationary, the known
-        rewards, the definition of returns, and the number of groups.
+        These are the layout, ``users`` (the number of users), a flag for stationary MDPs, the known rewards,
+        the definition of returns, and the number of groups.
         """
         known = self.known
         if known is not None:
@@ -345,15 +427,15 @@ class Schema:
     def reads_rewards(self) -> bool:
         """True if rewards are read from the file.
 
-        Otherwise rewards are known, or they are determined by the terminal state.
+        Otherwise, rewards are known, or the terminal state determines them.
         """
         return self.known is None and self.outcomes is None
 
     @property
     def from_this_data(self) -> tuple[str, ...]:
-        """Facts that were taken from the private data themselves.
+        """Facts that were taken from the private data.
 
-        Each such fact is a leak that the statement must print.
+        Each such fact reveals private information, and the statement must report it.
         """
         return tuple(fact for fact in ALL_FACTS if self.provenance.get(fact) == "this data")
 
@@ -361,12 +443,15 @@ class Schema:
     def unstated(self) -> tuple[str, ...]:
         """Facts that are used but have no stated provenance."""
         used = {
+            "context": self.context is not None,
             "mask": self.layout.mask is not None,
             "stationary": self.stationary,
             "terminal": bool(self.terminal),
             "features": self.features is not None,
             "groups": self.groups is not None,
         }
+        if self.context is not None:
+            used |= dict.fromkeys(_NOT_OF_CONTEXTS, False)
         return tuple(fact for fact in ALL_FACTS if used.get(fact, True) and fact not in self.provenance)
 
     @cached_property
@@ -378,7 +463,8 @@ class Schema:
         plain: dict[str, Any] = {
             part.name: getattr(self, part.name)
             for part in fields(self)
-            if part.name not in ("layout", "columns", "provenance", "known", "features", "declared", "groups")
+            if part.name
+            not in ("layout", "columns", "provenance", "known", "features", "declared", "groups", "context")
         }
         plain |= {
             "version": 1,
@@ -394,7 +480,7 @@ class Schema:
             "known": _digest(self.known),
             "features": _digest(self.features),
         }
-        # absent keys are left out, so that the hash of a schema without these keys stays the same
+        # keys that are absent are omitted, so that the hash of a schema without these keys does not change
         for name in ("outcomes", "return_bound", "censored"):
             if plain[name] is None:
                 del plain[name]
@@ -402,6 +488,8 @@ class Schema:
             plain["declared"] = dict(self.declared)
         if self.groups is not None:
             plain["groups"] = {"column": self.groups.column, "labels": self.groups.labels}
+        if self.context is not None:
+            plain["context"] = self.context.to_dict()
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -493,12 +581,11 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         f"first_step = {schema.first_step}",
         f"episodes_per_user = {schema.episodes_per_user}",
         f"contribute = {quoted(schema.contribute)}",
-        f"stationary = {'true' if schema.stationary else 'false'}",
-        f"states = {{ {_sizes(layout.states, schema.state_labels)} }}",
+        *_facts_of_states(schema),
         f"actions = {{ {actions} }}",
         f"reward = {{ {reward} }}",
     ]
-    if schema.terminal:
+    if schema.terminal and schema.context is None:
         ends = json.dumps([states[state] for state in schema.terminal], ensure_ascii=False)
         lines.append(f"terminal = {{ states = {ends}, unfinished = {quoted(schema.unfinished)} }}")
     if schema.return_bound is not None:
@@ -513,10 +600,33 @@ def write_schema(schema: Schema, path: str | Path) -> None:
     if schema.groups is not None:
         lines += ["", "[groups]", f"column = {quoted(schema.groups.column)}"]
         lines.append(f"labels = {_listed(schema.groups.labels)}")
+    if schema.context is not None:
+        lines += _context_lines(schema.context)
     if schema.declared:
         lines += ["", "[declared]"]
         lines += [f"{name} = {quoted(said)}" for name, said in schema.declared.items()]
     path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _facts_of_states(schema: Schema) -> tuple[str, ...]:
+    if schema.context is not None:  # they follow from the declaration of contexts
+        return ()
+    stationary = "true" if schema.stationary else "false"
+    sizes = _sizes(schema.layout.states, schema.state_labels)
+    return f"stationary = {stationary}", f"states = {{ {sizes} }}"
+
+
+def _context_lines(context: Contexts) -> list[str]:
+    features = context.features
+    basis = features.basis if isinstance(features.basis, str) else list(features.basis)
+    lines = ["", "[context]", f"basis = {json.dumps(basis)}", f"radius = {features.own_radius!r}"]
+    if context.propensity is not None:
+        lines.append(f"propensity = {quoted(context.propensity)}")
+    lines += ["", "[context.columns]"]
+    lines += [
+        f"{quoted(name)} = {{ range = [{low!r}, {high!r}] }}" for name, (low, high) in features.ranges.items()
+    ]
+    return lines
 
 
 def _state_names(schema: Schema) -> Sequence[str] | Sequence[int]:
@@ -529,7 +639,7 @@ def _sizes(count: int, labels: tuple[str, ...] | None) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a TOML string. JSON and TOML escape quotes and backslashes in the same way."""
+    """Return a string as a TOML string. JSON and TOML escape quotes and backslashes in the same way."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -541,7 +651,7 @@ _COLUMN_KEYS = {f"{part.name}_column": part.name for part in fields(Columns)}
 _REQUIRED = ("dataset", "horizon", "unit", "states", "actions", "reward")
 _OPTIONAL = (
     *_COLUMN_KEYS, "first_step", "episodes_per_user", "contribute", "stationary", "terminal", "features",
-    "provenance", "return_bound", "declared", "censored", "groups",
+    "provenance", "return_bound", "declared", "censored", "groups", "context",
 )  # fmt: skip
 
 
@@ -551,6 +661,8 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
     Files that the schema names are read from ``folder``.
     """
     folder = Path(folder)
+    if "context" in content:
+        content = _with_context(content)
     check_keys("", content, (*_REQUIRED, *_OPTIONAL), _REQUIRED)
     horizon = checks.integer("horizon", content["horizon"], 1, _LARGEST)
     states, state_labels, _ = _names("states", content["states"], ())
@@ -604,7 +716,45 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
         censored=_censored(content.get("censored"), states, state_labels),
         declared=dict(table_of("declared", content.get("declared", {}))),
         groups=_groups(content.get("groups")),
+        context=parse_context(content.get("context"), actions),
     )
+
+
+def _with_context(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content with the states that a schema with contexts has.
+
+    Raises ``ValueError`` if it declares states or facts about states.
+    """
+    for name in ("states", "terminal", "stationary", "features", "censored", "groups"):
+        if name in content:
+            raise ValueError(f"{name}: must be left out with [context], contexts are instead of states")
+    return {**content, "states": 2, "terminal": {"states": [1], "unfinished": "terminal"}}
+
+
+def parse_context(value: Any, actions: int) -> Contexts | None:
+    """Return the contexts that the table ``[context]`` declares, or None if ``value`` is None.
+
+    actions : number of actions. Raises ``ValueError`` if a key or value is not allowed.
+    """
+    if value is None:
+        return None
+    given = table_of("context", value)
+    check_keys("context.", given, ("columns", "basis", "radius", "propensity"), ("columns",))
+    ranges = {}
+    for name, column in table_of("context.columns", given["columns"]).items():
+        where = f"context.columns.{name}"
+        column = table_of(where, column)
+        check_keys(f"{where}.", column, ("range",), ("range",))
+        ends = column["range"]
+        if not isinstance(ends, list) or len(ends) != 2:
+            raise ValueError(
+                f"{where}.range = {checks.said(ends)}: must be [least, largest], declared without the data"
+            )
+        ranges[name] = tuple(ends)
+    basis = given.get("basis", "linear")
+    basis = tuple(basis) if isinstance(basis, list) else basis
+    features = FeatureMap(ranges, actions, basis=basis, radius=given.get("radius"))
+    return Contexts(features, given.get("propensity"))
 
 
 def _groups(value: Any) -> Groups | None:
@@ -663,9 +813,11 @@ def check_keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], req
 
 
 def text_of(name: str, value: Any) -> str:
-    """Check that ``value`` is a text of one line and is not empty, and return it.
+    """Check that ``value`` is a non-empty string of one line, and return it.
 
-    Raises ``ValueError`` otherwise, also for the text "FILL IN". ``name`` : the key that the message names.
+    Raises ``ValueError`` if it is not, or if it is "FILL IN".
+
+    - name : key in the error message.
     """
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")
@@ -675,7 +827,7 @@ def text_of(name: str, value: Any) -> str:
 
 
 def table_of(name: str, value: Any) -> Mapping[str, Any]:
-    """Check that ``value`` is a TOML table, and return it. Raises ``ValueError`` otherwise."""
+    """Check that ``value`` is a TOML table, and return it. Raises ``ValueError`` if it is not."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} = {checks.said(value)}: must be a table")
     return value
@@ -776,7 +928,7 @@ def _features(value: Any, folder: Path, states: int, actions: int) -> tuple[Floa
 class PublicTableReader:
     """Reader of public tables with one row per pair of a state and an action.
 
-    States and actions are given by labels, if the schema has labels, or otherwise by indices.
+    States and actions are given by labels if the schema has labels, and by indices otherwise.
     """
 
     horizon: int

@@ -1,6 +1,6 @@
 """Sources of tables: files, folders, object stores, data frames in memory, and SQL queries.
 
-A *place* is one table with named columns. :func:`places_of` makes places from the user's argument:
+A *place* is one table with named columns. :func:`places_of` creates places from the user's argument:
 
 ==========================  ==============================================================================
 ``.parquet``                a Parquet file; the column types are in its footer
@@ -21,11 +21,11 @@ yields its rows in the same order.
 
 A query can read only the named files: the database file, or for ``duckdb://`` the files in ``reads``.
 Therefore an owner's rule for these files (:mod:`discreet.ledger.owner_rules`) also applies to the results of
-a query. DuckDB itself enforces this (``enable_external_access``, ``lock_configuration``): views over other
-files, ``ATTACH``, network addresses and ``SET`` are rejected.
+a query. DuckDB enforces this (``enable_external_access``, ``lock_configuration``). It rejects views over
+other files, ``ATTACH``, network addresses and ``SET``.
 
-If the delimiter of a text file is not declared, it is the only character among comma, semicolon, tab and bar
-with which the first line has the requested columns. Rows of data are never used to find the delimiter.
+If the delimiter of a text file is not declared, comma, semicolon, tab and bar are tried. Exactly one of them
+must give a first line with the requested columns. Rows of data are never used to find the delimiter.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 """Texts that mean an empty cell."""
 
 MISSING = -(2**63)
-"""Integer that stands for an empty cell in integer columns. It must never change, because compiled code that
-is cached contains it."""
+"""Integer that stands for an empty cell in integer columns. It must never change, because cached compiled
+code contains it.
+"""
 
 COUNTED = ".tally"  # file extension of partial aggregates (discreet.pipeline.partial_aggregates)
 DELIMITERS = (",", ";", "\t", "|")
@@ -195,9 +196,9 @@ class ParquetFile:
     ) -> Iterator[pa.Table]:
         """Yield batches of rows, one Parquet row group after the other.
 
-        If a single column is wanted, ``spread`` reads several row groups in parallel, provided that each row
-        group is not larger than a batch with all columns. With many columns, it is faster to read the row
-        groups in sequence, with one thread per column.
+        If one column is requested and no row group is larger than a batch with all columns, ``spread`` reads
+        several row groups in parallel. With many columns, it is faster to read the row groups one after the
+        other, with one thread per column.
         """
         content, file, columns = self._open()
         with file:
@@ -308,10 +309,9 @@ class TextFile:
 
     @property
     def _said_delimiter(self) -> str | None:
-        """Delimiter in a first line such as ``sep=;``, which spreadsheet programs write above the column
-        names.
+        """Delimiter in a first line such as ``sep=;``, which spreadsheet programs write.
 
-        It is None if the first line is different.
+        It is None if the first line has another form.
         """
         found = _DELIMITER_LINE.match(self._first_lines[0])
         return None if found is None else found.group(1)
@@ -359,11 +359,11 @@ class TextFile:
             raise Broken(f"{self.name}: not a CSV file ({error})") from None
 
     def delimiter(self, wanted: Sequence[str]) -> str:
-        """Return the declared delimiter, or else the only delimiter with which the first line has all
-        ``wanted`` names.
+        """Return the declared delimiter, or the only delimiter with which the first line has all ``wanted``
+        names.
 
-        If ``wanted`` is empty, it is the delimiter that gives most names. If no delimiter fits, it is a
-        comma. Raises :class:`Broken` if several delimiters fit.
+        If ``wanted`` is empty, the result is the delimiter that gives most names. If no delimiter fits, the
+        result is a comma. Raises :class:`Broken` if several delimiters fit.
         """
         known = self.text.delimiter or self._said_delimiter
         if known is not None:
@@ -380,7 +380,7 @@ class TextFile:
         return fits[0] if fits else ","
 
     def types(self) -> None:
-        """Return None, because text files state no types."""
+        """Return None, because text files have no column types."""
         return
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
@@ -396,11 +396,12 @@ class TextFile:
     ) -> Iterator[pa.Table]:
         """Yield batches with cells of the declared types.
 
-        From the batch with the first invalid cell, yield text instead, so that the invalid cell can be found.
+        From the batch with the first invalid cell on, yield text, so that the caller can find the invalid
+        cell.
 
         If ``spread`` is given, threads read blocks of lines independently, as long as the blocks are valid.
-        If a block is invalid, a single thread reads the file again from the first line, because only then are
-        the line numbers known.
+        If a block is invalid, a single thread reads the file again from the first line, because otherwise the
+        line numbers are unknown.
         """
         done = 0
         ways: list[Callable[[], Iterator[pa.Table]]] = [lambda: self._pass(wanted, batch_rows, {})]
@@ -650,8 +651,7 @@ class QuerySource:
     ) -> Iterator[pa.Table]:
         """Yield batches of rows, sorted by the wanted columns.
 
-        The rows are sorted because DuckDB returns them in no fixed order, and every pass over a source must
-        have the same order.
+        DuckDB returns rows in an arbitrary order, but each pass over a source must give the same order.
         """
         listed = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
         for batch in self._read(f"SELECT {listed} FROM ({self.sql}) ORDER BY {listed}", batch_rows):
@@ -666,7 +666,8 @@ TableSource = ParquetFile | TextFile | Frame | QuerySource
 def _scratch() -> str:
     """Create a folder (mode 0700) for DuckDB's temporary files, and return its path.
 
-    Only this process uses the folder. It replaces DuckDB's default folder, whose files queries could read.
+    Only this process uses the folder. It replaces DuckDB's default folder, because queries could read the
+    files in that folder.
     """
     folder = tempfile.mkdtemp(prefix="discreet-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -682,7 +683,7 @@ def _duckdb() -> Any:
 
 
 def instead(place: TableSource, name: str, wanted: Sequence[str]) -> str:
-    """Return the end of an error message for a missing column ``name``; "" if no hint is possible.
+    """Return the end of an error message about a missing column ``name``; "" without a hint.
 
     The hint is a column with a similar name, or the line of a text file that has the column names.
     """
@@ -697,9 +698,10 @@ def instead(place: TableSource, name: str, wanted: Sequence[str]) -> str:
 
 
 def whole_names(kind: Any) -> str:
-    """Return the end of an error message: advice for numbers of users or episodes that are floating-point.
+    """Return the end of an error message with advice on user or episode numbers stored as floating-point
+    numbers.
 
-    Returns "" for any other Arrow type ``kind``.
+    Returns "" if the Arrow type ``kind`` is not floating-point.
     """
     if not pa.types.is_floating(kind):
         return ""
@@ -732,7 +734,7 @@ def places_of(
         All files that a query of ``duckdb://`` without a path is allowed to read. Name each file; folders and
         patterns are not allowed.
     synthetic_input : bool
-        True if the caller itself checks the marks of synthetic users (:func:`mark_of`).
+        True if the caller checks the marks of synthetic users (:func:`mark_of`).
 
     Raises
     ------
@@ -773,7 +775,7 @@ def places_of(
 def mark_of(place: TableSource) -> Facts | None:
     """Return the facts of synthetic users in a place, or None if the place has no mark.
 
-    The mark is in the metadata of the table or in a column. A query also has the marks of the files that it
+    The mark is in the metadata of the table or in a column. A query also has the marks of all files that it
     reads.
     """
     metadata = None

@@ -1,9 +1,9 @@
-"""Mark of synthetic users, by which readers of user data recognise files that hold no people.
+"""Mark in files of synthetic users. Readers of user data recognise such files by the mark.
 
-``discreet synthesize`` marks a file in three ways. The metadata (Parquet, Minari) have facts about the model.
-A column with the name :data:`MARK` has the same facts in its first cell. The dataset's name in the schema
-begins with :data:`PREFIX`. The column survives conversion to CSV, a data frame or a database. If someone
-removes the column and the metadata, only the schema's name remains.
+``discreet synthesize`` marks a file in three ways. The metadata (Parquet, Minari) contain facts about the
+model. A column named :data:`MARK` contains the same facts in its first cell. The name of the dataset in the
+schema begins with :data:`PREFIX`. The column survives conversion to CSV, a data frame or a database. If the
+column and the metadata are removed, only the name in the schema remains.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ MARK = "discreet.synthetic"
 PREFIX = "synthetic of "
 """First words of the name of a dataset of synthetic users."""
 SYNTHETIC_INPUT = "synthetic_input"
-"""Key of the facts of synthetic users in the options of a statement, and in those of counted parts."""
+"""Key for the facts of synthetic users, in the options of a statement and in partial aggregates."""
 
 Facts = Mapping[str, Any]
-_LONGEST = 500  # characters of an entry
+_LONGEST = 500  # largest number of characters in an entry
 
 
 def packed(facts: Facts) -> str:
@@ -34,7 +34,7 @@ def packed(facts: Facts) -> str:
 def facts_in(text: Any) -> dict[str, Any]:
     """Return the facts in the text of a mark; an empty mapping if the text was lost or changed.
 
-    Entries that are not short texts, numbers or null are left out.
+    Entries other than short strings, numbers and null are omitted.
     """
     try:
         found = json.loads(text)
@@ -52,19 +52,18 @@ def facts_in(text: Any) -> dict[str, Any]:
 def check_mark(
     marks: Iterable[tuple[str, Facts | None]], dataset: str | None, allowed: bool
 ) -> tuple[Facts, ...]:
-    """Return the different facts of synthetic sources; empty if the sources hold people.
+    """Return the distinct facts of synthetic sources; empty if the sources contain people.
 
     Parameters
     ----------
-    marks : pairs of the name of a source and its facts, which are None without a mark
+    marks : pairs of the name of a source and its facts. The facts are None if the source has no mark
     dataset : name of the dataset in the schema; None if there is no schema
     allowed : True if synthetic users are expected
 
     Raises
     ------
     ValueError
-        If sources are synthetic and ``allowed`` is False or the dataset's name does not say so, if a source
-        is not synthetic and ``allowed`` is True, or if the dataset's name says that people are synthetic.
+        If ``allowed`` does not match the sources, or if the name of the dataset does not match them.
     """
     found = list(marks)
     named = dataset is not None and dataset.startswith(PREFIX)

@@ -1,18 +1,19 @@
 """Division of users into two groups by a keyed hash of their identifiers.
 
 A user is in the second group if the keyed hash (BLAKE2b, 64 bits) of the identifier, as text, is below
-``share`` times 2^64. The group depends on the identifier and the key only: not on the record, the order of
-rows, or other users. All rows of a user are in one group. The guarantee holds for every key, because
-neighbouring data sets have the same identifiers and therefore the same groups. It does not rest on a secret.
+``share`` times 2^64. The group depends only on the identifier and the key. It does not depend on the record,
+the order of rows, or other users. All rows of a user are in one group. The guarantee holds for every key and
+does not require a secret key: neighbouring data sets have the same identifiers, and therefore the same
+groups.
 
-The key is nevertheless random, drawn for one run after the data exist, and not stored. Two reasons:
+However, the key is random, drawn for one run after the data exist, and not stored. There are two reasons:
 
-- identifiers can be in the order of admission, or contain a site or a year. Only a hash whose key is
-  independent of the data gives two groups that differ by chance alone, as the estimates assume;
-- it cannot be found out later in which group a known user was.
+- identifiers can be in the order of admission, or contain a site or a year. The estimates assume that the two
+  groups differ only by chance. This requires a hash whose key is independent of the data;
+- the group of a known user cannot be determined later.
 
-The numbers of users in the groups depend on identifiers and key only, so they are as public as the number of
-all users.
+The numbers of users in the groups depend only on identifiers and key. Therefore they are as public as the
+number of all users.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = ["group_key", "in_second_group"]
 
 
 def group_key(randomness: Randomness) -> bytes:
-    """Return the key of a run: 32 new random bytes, or bytes that follow from the seed of a simulation.
+    """Return the key of a run: 32 random bytes, or bytes computed from the seed of a simulation.
 
     randomness : source of the noise of the run.
     """
@@ -43,7 +44,7 @@ def group_key(randomness: Randomness) -> bytes:
 
 
 def in_second_group(names: Iterable[Any], key: bytes, share: float) -> NDArray[np.bool_]:
-    """Return for each user whether they are in the second group, shape (n,).
+    """Return an (n,) mask of the users in the second group.
 
     Parameters
     ----------

@@ -1,18 +1,18 @@
 """Check of every row against the schema, and assembly of rows into episodes, in bounded memory.
 
-Privacy budget must not be spent on data that violate a declaration. For example, an undetected step beyond
-the horizon, second episode or reward of 1.2 would exceed the sensitivity for which the noise is calibrated.
-Therefore :func:`episodes` checks every row that it reads. If a row violates the schema, it raises a
-:class:`DataError` at the end, with the number of all offending rows. The episodes that it yields are
-provisional until it ends without an error.
+Budget must not be spent on data that violate a declaration. The noise is calibrated to the declared
+sensitivity. Undetected errors, such as a step beyond the horizon, a second episode or a reward of 1.2, would
+exceed this sensitivity. Therefore :func:`episodes` checks every row that it reads. If a row violates the
+schema, it raises a :class:`DataError` at the end, with the number of all offending rows. The yielded episodes
+are provisional until the function ends without an error.
 
-The rows of a user can be at any position in the source. A first pass over the user column finds out whether
-the rows of every user are contiguous (users can be in any order). If they are, the rows are streamed; the
-steps and episodes of a user can be in any order. Many small files are read only once and kept in memory if
-that takes at most ``memory`` bytes, because opening a small file takes more time than reading it. If the rows
-of users are not contiguous, the rows are divided by a hash of their user into partitions that are small
-enough to be sorted in memory. Partitions are temporary files without a name (mode 0600, unlinked as soon as
-they are opened if the system allows it), so that no file remains, even after kill -9. Each thread needs
+The rows of a user can be anywhere in the source. A first pass over the user column finds out whether the rows
+of every user are contiguous (users can be in any order). If they are, the rows are streamed; the steps and
+episodes of a user can be in any order. Many small files are read only once and kept in memory if they need at
+most ``memory`` bytes, because opening a small file takes longer than reading it. If the rows of users are not
+contiguous, they are divided into partitions by a hash of the user. Each partition is small enough to be
+sorted in memory. Partitions are temporary files without a name and with mode 0600. If the system allows it,
+they are unlinked as soon as they are opened, so that no file remains even after kill -9. Each thread needs
 memory for a few batches. In addition, memory contains either the rows of a single user and 8 bytes per user,
 or partitions or small files of about ``memory`` bytes in total.
 
@@ -20,8 +20,8 @@ The rows are divided into units, which are tables of complete users. Threads sor
 units (:class:`~discreet.data.row_batches.Pool`). Their results are combined in order. The offending rows and
 the episodes that count do not depend on the number of threads.
 
-Which m episodes of a user count under ``contribute = "random"`` depends only on a secret key and on the names
-of the user's episodes, not on the order of rows, their contents, or other users.
+Under ``contribute = "random"``, the choice of m episodes of a user depends only on a secret key and on the
+names of the user's episodes. It does not depend on the order of rows, their contents, or other users.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ KINDS = (
     "broken chain", "short episode", "left terminal", "too many episodes", "group", "two groups",
     "malformed line",
 )  # fmt: skip
-"""Kinds of offences. The first are in the order of the codes in :mod:`.row_kernels`. Then follow the kinds of
-the codes :data:`GROUP` and :data:`TWO_GROUPS`. The CSV reader finds the last kind.
+"""Kinds of offences. The first are in the order of the codes in :mod:`.row_kernels`. They are followed by the
+kinds of the codes :data:`GROUP` and :data:`TWO_GROUPS`. The last kind is found by the CSV reader.
 """
 GROUP, TWO_GROUPS = kernels.KINDS, kernels.KINDS + 1
 _CODES = kernels.KINDS + 2
@@ -148,7 +148,7 @@ def episodes(
         folder.
     key : bytes, optional
         Secret that determines the chosen episodes under ``contribute = "random"``; default: a new random key.
-        Anyone who knows the key can find out which episodes were left out.
+        Anyone who knows the key can determine which episodes were left out.
     progress : callable, optional
         Called in the caller's thread as ``progress(what, rows done, total rows or None)``.
     workers : int, optional
@@ -175,7 +175,7 @@ def episodes(
         pool = stack.enter_context(Pool(workers))
         units = _units(source, batch_rows, memory, scratch, stack, progress, later.add, pool)
         found = in_order(pool, check.looked_at, units)
-        if workers > 1:  # so that the threads also work while the caller processes a batch
+        if workers > 1:  # with this, the threads also work while the caller processes a batch
             found = stack.enter_context(closing(ahead(found, workers + 1)))
         for unit in found:
             later.tell()
@@ -203,12 +203,12 @@ class _Messages:
 
 
 def _keep_freed_memory() -> None:
-    """Make the allocator keep up to 64 MB of freed memory, so that it can be reused without page faults.
+    """Make the allocator keep up to 64 MB of freed memory, which avoids page faults.
 
-    glibc returns the free end of a heap to the system if its size exceeds two times the size of the largest
-    block that was freed before. Arrays of some MB that are allocated and freed repeatedly would then cause
-    page faults each time, and threads wait for each other during page faults. Therefore this function
-    allocates and frees a large block, without using its memory. On other systems, the call has no effect.
+    glibc returns the free end of a heap to the system if it is more than twice as large as the largest block
+    freed before. Arrays of some MB that are allocated and freed repeatedly would then cause page faults each
+    time. Threads wait for each other during page faults. Therefore this function allocates and frees a large
+    block without using it. On other systems, the call has no effect.
     """
     np.empty(2**25 - 2**16, np.uint8)
 
@@ -242,7 +242,7 @@ def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
     """Test whether an Arrow array of keys is sorted.
 
     Returns two flags. The first is True if the keys never decrease in the order by value. The second is True
-    if the keys are texts that never decrease in the order by length, then by value.
+    if the keys are strings that never decrease in the order by length, then by value.
 
     ``free`` : array that is 1 where a key can be smaller than the previous key. If several consecutive keys
     are equal, it is enough to pass the first of them.
@@ -358,7 +358,7 @@ def _units(
     source: Source, batch_rows: int, memory: int, scratch: str | Path | None, stack: ExitStack,
     progress: Progress | None, later: Progress, pool: Pool,
 ) -> Iterator[Callable[[], pa.Table]]:  # fmt: skip
-    """Return functions that each return a table of complete users, in the way that suits the order of rows.
+    """Return functions that each return a table of complete users; the method depends on the order of rows.
 
     ``progress`` is called while the order is determined, and ``later`` while rows are read again.
     """
@@ -702,8 +702,8 @@ def _check_groups(group: Ints, number: Ints, new_user: Flags, found: Ints, first
 def _read_only(table: pa.Table, name: str) -> NDArray[Any]:
     """Return a column as a read-only array.
 
-    The kernels are compiled for read-only arrays, because Arrow's arrays are read-only and can then be used
-    without a copy.
+    The kernels are compiled for read-only arrays. Arrow's arrays are read-only, so they can be used without a
+    copy.
     """
     values: NDArray[Any] = _array(table, name).to_numpy(zero_copy_only=False)
     values.flags.writeable = False
@@ -743,8 +743,8 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
     ):
         return table, new_user, new_episode
     user, name = _code(users), _code(names)
-    # A user's episodes are put in the order of their first rows. The order of their name codes would not
-    # do, because it depends on other users who have episodes with the same names.
+    # A user's episodes are put in the order of their first rows. The order of their name codes cannot be
+    # used, because it depends on other users' episodes with the same names.
     one = _code(pa.array(user * (int(name.max(initial=0)) + 1) + name))
     pair = user * (int(one.max(initial=0)) + 1) + one
     clipped = np.clip(

@@ -1,9 +1,9 @@
-"""Code that runs on a user's device. It sees raw data, and imports only NumPy and the standard library.
+"""Code that runs on a user's device. It reads raw data, and imports only NumPy and the standard library.
 
 Only the client :mod:`~discreet.device.http_client` has other requirements (httpx and cryptography).
 
 Every message is an envelope (:mod:`~discreet.device.message_envelope`) around a payload. The device encodes
-it with the parameters of a public form (:mod:`~discreet.device.session_config`). Every device states the
+it with the parameters of a public form (:mod:`~discreet.device.session_config`). Every device computes the
 privacy loss of its message (:mod:`~discreet.device.message_guarantee`). The modules are:
 
 - :mod:`~discreet.device.count_device`: noisy counters of a trajectory (local privacy);
@@ -18,7 +18,7 @@ privacy loss of its message (:mod:`~discreet.device.message_guarantee`). The mod
 - :mod:`~discreet.device.integer_encoding`: vectors of integers as bytes;
 - :mod:`~discreet.device.http_client`: client of the policy service.
 
-Servers and simulations encode messages with the same code, but with other random generators.
+Servers and simulations encode messages with the same code and other random generators.
 """
 
 from discreet.names import public_names

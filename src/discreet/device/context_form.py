@@ -2,13 +2,14 @@
 
 A user with context x takes action a and has reward r in [0, 1]. With phi from the public feature map
 (:mod:`discreet.device.feature_map`, ||phi||_2 <= 1), the contribution is phi phi^T to the Gram matrix of
-block a, and phi (r - 1/2) to its response. Features that all actions share have one block.
+block a, and phi (r - 1/2) to its response. If all actions share the features, there is one block.
 
-Sensitivity, if one user's whole record is replaced. Let psi = e_a (x) phi, the vector with phi in block a and
+*Sensitivity to replacing one user's whole record.* Let psi = e_a (x) phi, the vector with phi in block a and
 zeros in the other blocks: ||psi|| = ||phi|| <= 1. The pair (psi psi^T, psi (r - 1/2)) has the loss of lemma 3
 of :mod:`discreet.mechanisms.linear.sensitivities` (centred). The blocks of psi psi^T off the diagonal are
-always 0. They are not released, which is post-processing. All blocks together therefore have one loss, at the
-least scales of any block. The l1 norms of the lemmas change in the same way, with ||phi||_1 <= sqrt(p).
+always 0. They are not released; this omission is post-processing. Therefore all blocks together have one
+loss, at the smallest scales of any block. The l1 norms of the lemmas change in the same way, with ||phi||_1
+<= sqrt(p).
 
 Under exact noise, phi is truncated toward zero to multiples of the grid, so its norm does not grow.
 """
@@ -42,7 +43,7 @@ __all__ = ["ContextForm", "checked_contexts"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ContextForm(LinearForm):
-    """Form of contributions of contexts: see :class:`~discreet.mechanisms.linear.context_query.ContextQuery`.
+    """Form of contributions of contexts; see :class:`~discreet.mechanisms.linear.context_query.ContextQuery`.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ class ContextForm(LinearForm):
         return {GRAM: (n, p, p), RESPONSE: (n, p)}
 
     def unit(self, family: str, step: int, grid: int) -> float:
-        """Return the unit of the cells of a family, as described for the base class; ``step`` is not used."""
+        """Return the unit of the cells of a family, as described in the base class; ``step`` is not used."""
         return GRID * GRID if family == GRAM else GRID / grid
 
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
@@ -79,7 +80,8 @@ class ContextForm(LinearForm):
     def rows(self, contexts: Floats, actions: Ints) -> tuple[Floats, Ints]:
         """Return phi (n, p) of each user, and the block (n,) to which it belongs.
 
-        contexts : (n, *features.shape). actions : (n,).
+        - contexts : (n, *features.shape).
+        - actions : (n,).
         """
         phi = self.features(contexts)
         if self.features.form == "per_action":
@@ -112,7 +114,7 @@ class ContextForm(LinearForm):
 
         rewards : one number in [0, 1].
 
-        Raises ``ValueError`` for others.
+        Raises ``ValueError`` for other values.
         """
         found = checked_contexts(self.features, states, actions, rewards, (1,), "record")
         return found
@@ -133,8 +135,11 @@ def checked_contexts(
 ) -> tuple[Floats, Ints, Floats]:
     """Check the parts of one or several records and return copies.
 
-    lead : leading axes of every part. name : name of the record in messages. Raises ``ValueError`` on other
-    shapes, actions outside [0, A), and rewards outside [0, 1]. No value of a context is refused.
+    - lead : leading axes of every part.
+    - name : name of the record in messages.
+
+    Raises ``ValueError`` for other shapes, actions outside [0, A), and rewards outside [0, 1]. Every value of
+    a context is accepted.
     """
     x = as_floats(contexts)
     if x.shape != (*lead, *features.shape):

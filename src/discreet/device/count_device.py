@@ -2,21 +2,21 @@ r"""Device for counts under local privacy.
 
 The device counts a user's trajectory, adds independent noise to every counter, and encodes one message.
 
-A participant gets two public objects: the form of the session (:class:`CountDevice`: sizes, families and
-scales) and, for each plan, its number and policy. Every counter gets noise, whether the user visited it or
-not. Therefore the privacy loss of a message depends only on the scales in the form, and not on the user's
-trajectory.
+A device receives two public objects. They are the form of the session (:class:`CountDevice`: sizes, families
+and scales) and, for each plan, its number and policy. Every counter gets noise, including the counters of
+pairs that the user did not visit. Therefore the privacy loss of a message depends only on the scales in the
+form, and not on the user's trajectory.
 
 A step ``(s, a, r, s')`` is counted as a visit of ``(s, a)``, a transition to s', and the reward r (minus 1/2
 if rewards are centred). Each step has separate cells, or all steps use the same cells (``stationary``). In
 addition, transitions and rewards can be pooled over steps: over all steps, or over the first visits to each
-state. If ``step`` is given, only this step is counted, as in a problem with one step.
+state. If ``step`` is given, only this step is counted.
 
-Exact noise. If ``grid`` is given, rewards are rounded at random to multiples of 1 / grid, counts are
+*Exact noise.* If ``grid`` is given, rewards are rounded at random to multiples of 1 / grid, counts are
 integers, and the noise is discrete on the same grid. The payload contains the noisy cells in units of the
 grid, with one block per family (:mod:`discreet.device.integer_encoding`).
 
-Privacy loss of one message (:attr:`CountDevice.guarantee`), if the trajectory is replaced by any other
+*Privacy loss of one message* (:attr:`CountDevice.guarantee`) if the trajectory is replaced by any other
 trajectory. The weight w of a family is 1 / scale for Laplace noise, and 1 / scale^2 for Gaussian noise. At
 each step, the weighted change is at most
 
@@ -31,12 +31,12 @@ families. Then epsilon = H W + M W' under Laplace noise, and mu^2 = H W + M W' u
 or min(S, H) if only first visits are pooled. Under Gaussian noise, H^2 replaces H for families in which the
 records of all steps can be in the same cell (``stationary``, or pooled over all steps).
 
-The second bound can be larger than the first, for squares of centred rewards. The sum over H steps is then
-less than H W, because the two trajectories are in different states after a step of the second case, so that
-their next pairs differ. The largest sum is computed step by step (:func:`_in_a_row`). The proofs are in
+For squares of centred rewards, the second bound can be larger than the first. However, the sum over H steps
+is then less than H W: after a step of the second case, the two trajectories are in different states, so their
+next pairs differ. The largest sum is computed step by step (:func:`_in_a_row`). The proofs are in
 :mod:`discreet.core.count_query`. Discrete Gaussian noise has rho = mu^2 / 2.
 
-Source: Chowdhury and Zhou 2021, local privacy.
+Source: Chowdhury and Zhou (2021), local privacy.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class CountDevice(forms.OfPairs):
 
     Parameters
     ----------
-    states, actions, horizon : S, A, H.
+    states, actions, horizon : numbers S of states, A of actions and H of steps.
     families : pair (name, scale) of each family, in the order of the cells. The names are in
         :data:`FAMILIES`. The scale is the scale parameter of Laplace noise, or the standard deviation of
         Gaussian noise.
@@ -103,14 +103,14 @@ class CountDevice(forms.OfPairs):
         integers. None for noise in floating point, for simulation.
     rows : (S, A) row numbers of the pairs as tuples, -1 for inadmissible actions; None if every action is
         admissible.
-    step : the only step in [0, H) that is counted, or None to count all steps.
+    step : the only step in [0, H) that is counted; None to count all steps.
     stationary : True if the counts of all steps are in the same cells.
     centered : True if 1/2 is subtracted from rewards.
-    pooled : "none", "all" or "first": the steps over which the pooled families count, which are no steps, all
-        steps, or the first visits to each state.
-    session : number in [0, 2^64). Every session must have a different number.
+    pooled : "none", "all" or "first", the steps that the pooled families count: no steps, all steps, or the
+        first visits to each state.
+    session : number in [0, 2^64). Each session must have a unique number.
 
-    Raises ``ValueError`` for values that are out of range or do not fit together.
+    Raises ``ValueError`` for values that are out of range or inconsistent.
     """
 
     KIND: ClassVar[Literal["counts"]] = "counts"
@@ -266,9 +266,9 @@ class CountDevice(forms.OfPairs):
         return Envelope(self.KIND, plan, self.digest, nonce, blocks.packed(cells, self.offsets)).to_bytes()
 
     def read(self, plan: int, message: Any) -> tuple[bytes, Floats]:
-        """Return the nonce and the (cells,) noisy counters of a message of plan ``plan``.
+        """Return the nonce and the (cells,) noisy counters from a message of plan ``plan``.
 
-        Raises :class:`~discreet.device.message_envelope.MessageRejected` if the bytes are not such a message.
+        Raises :class:`~discreet.device.message_envelope.MessageRejected` if ``data`` is not such a message.
         """
         found = opened(message, self.KIND, self.digest, plan)
         return found.nonce, blocks.unpacked(found.payload, self.offsets) / self.units
@@ -281,7 +281,7 @@ class CountDevice(forms.OfPairs):
 
     @classmethod
     def from_bytes(cls, published: bytes) -> CountDevice:
-        """Return the device for a ``published`` form. Raises ``ValueError`` for other bytes."""
+        """Return the device for a ``published`` form. Raises ``ValueError`` for invalid bytes."""
         _, plain = forms.taken_apart(published, (cls.KIND,))
         return forms.built(cls, plain, published)
 

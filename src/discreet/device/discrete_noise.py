@@ -1,16 +1,16 @@
-r"""Exact discrete noise on a device, computed only from integers and random bytes of the operating system.
+r"""Exact discrete noise on a device, computed only from integers and the operating system's random bytes.
 
-Source: Canonne, Kamath and Steinke 2020, algorithms 1 to 3. A floating-point number is a rational number, so
-scales are represented exactly. Distributions are neither truncated nor rounded, and no intermediate result is
-a floating-point number. If the random integers are uniform, the draws are independent and have exactly the
+Source: Canonne, Kamath and Steinke (2020), algorithms 1 to 3. A floating-point number is a rational number,
+so scales are represented exactly. Distributions are neither truncated nor rounded, and no intermediate result
+is a floating-point number. If the random integers are uniform, the draws are independent and have exactly the
 distribution
 
     discrete Laplace  P(x) ~ e^{-|x| / b},      discrete Gaussian  P(x) ~ e^{-x^2 / (2 sigma^2)}.
 
 The compiled samplers of the server (:mod:`discreet.core.noise.discrete_samplers`) draw from the same
-distributions by another algorithm and are faster. A device that has only NumPy makes about 25 000 draws per
-second with the samplers in this module, and a message needs a few hundred to ten thousand draws. The running
-time depends on the drawn values.
+distributions by another algorithm and are faster. With only NumPy, a device makes about 25 000 draws per
+second with the samplers in this module. A message needs a few hundred to ten thousand draws. The running time
+depends on the drawn values.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ExactCoins:
     """Random generator of a device, by default the operating system's. Same interface as ``SecureRng``.
 
     ``below`` is a function of n that draws a uniform integer in [0, n). The methods for noise return
-    multiples of 1 / ``grid``. Their argument ``grid`` must not be None.
+    multiples of 1 / ``grid``, so ``grid`` must not be None.
     """
 
     exact = True
@@ -126,9 +126,9 @@ class ExactCoins:
         return discrete_laplace(Fraction(scale) * units, size, self._below) / units
 
     def normal(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]:
-        """Return ``size`` independent discrete Gaussian variables on multiples of 1 / grid.
+        """Return ``size`` independent discrete Gaussian variables with this scale on multiples of 1 / grid.
 
-        Their sigma is ``scale``.
+        The parameter sigma is ``scale``.
         """
         units = _grid(grid)
         return discrete_gaussian(Fraction(scale) * units, size, self._below) / units
@@ -166,8 +166,8 @@ def checked_on_grid(values: NDArray[np.float64], grid: ArrayLike) -> NDArray[np.
     """Check that all values are multiples of 1 / ``grid``, and return them unchanged.
 
     Raises ``RuntimeError`` if a value is not such a multiple, or if its absolute value exceeds 2^52 /
-    ``grid``. Exact noise protects only multiples of 1 / ``grid``, so a device checks each message before it
-    is sent.
+    ``grid``. Exact noise protects only multiples of 1 / ``grid``. Therefore a device checks each message
+    before it is sent.
 
     ``grid`` is a power of two, or an array with one power of two per value. The server's version of this
     function is in :mod:`discreet.core.rng`.
@@ -203,10 +203,10 @@ def drawn(
 ) -> NDArray[np.float64]:
     """Draw independent noise for every cell, and return it as one flat vector.
 
-    The cells of block i have noise with the scale factor * scales[i] on the grid grids[i].
+    The noise of block i has the scale factor * scales[i], on the grid grids[i].
 
-    family : "laplace" or "gaussian". offsets : (blocks + 1,) array, the first cell of each block and the
-    number of cells.
+    - family : "laplace" or "gaussian".
+    - offsets : (blocks + 1,) array, the first cell of each block and the number of cells.
     """
     draw = coins.laplace if family == "laplace" else coins.normal
     numbers, sizes = np.asarray(scales, np.float64).tolist(), np.diff(offsets).tolist()

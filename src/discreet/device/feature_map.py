@@ -1,15 +1,15 @@
 r"""Public map from real-valued contexts to features phi with ||phi||_2 <= 1.
 
-The map is declared before any data are read: ranges of columns, basis, radius. It runs on a user's device,
-or on the trusted server before anything else reads the context. It accepts every number and never raises
-because of a value, so the bound on ||phi|| holds for every context.
+The map is declared before any data are read: ranges of columns, basis, radius. It runs on a user's device, or
+on the trusted server before other code reads the context. It accepts every number and raises no error because
+of a value, so the bound on ||phi|| holds for every context.
 
 1. Each column x with the declared range [low, high] becomes z = clip(2 (x - low) / (high - low) - 1, -1, 1).
    A value that is not finite becomes 0, the middle of the range.
 2. g = (basis(z), 1), with the last entry for the intercept.
 3. phi = g / R, then phi / max(1, ||phi||). The radius R is public.
 
-Ranges, radius and basis must not be computed from the data: the guarantee treats them as public.
+Ranges, radius and basis must not be computed from the data, because the guarantee treats them as public.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Floats = NDArray[np.float64]
 Form = Literal["per_action", "shared"]
 Basis = str | tuple[Any, ...]
 
-MOST_DIMENSION = 200  # each action has p^2 noisy cells
-_MOST_SIZE = 10_000  # limit of features and of actions, also for a form from a server
+MOST_DIMENSION = 200  # limit because each action has p^2 noisy cells
+_MOST_SIZE = 10_000  # limit of features and of actions; it also applies to a form from a server
 LEAST_RADIUS = 1e-100  # with a smaller radius, the square of ||g / R|| could overflow
 
 __all__ = ["MOST_DIMENSION", "FeatureMap", "as_floats"]
@@ -54,19 +54,19 @@ class FeatureMap:
         for each column, the indicators of n + 1 tiles of width 2/n with a random offset, divided by sqrt(q).
         The public ``seed`` (int, at least 0) determines the random numbers.
     radius : float, optional
-        R, at least 1e-100. None: the root mean square of ||g|| if the z are independent with the triangular
-        density on [-1, 1], whose mean square is 1/6. This R is smaller than the largest ||g||; longer vectors
-        are shortened.
+        R, at least 1e-100. If None, R is the root mean square of ||g|| for independent z with the triangular
+        density on [-1, 1], for which the mean of z^2 is 1/6. This R is smaller than the largest ||g||; longer
+        vectors are scaled down.
     intercept : bool
-        True: the last entry of g is 1.
+        If True, the last entry of g is 1.
     force : bool
-        True allows more than 200 features.
+        If True, more than 200 features are allowed.
 
     Raises
     ------
     ValueError
-        If a range, size, basis or radius is not allowed, or there are more than 200 features without
-        ``force``. Calling the map raises it only if the context has another shape.
+        If a range, size, basis or radius is not allowed, or if there are more than 200 features and ``force``
+        is False. Calling the map raises it only if the context has a wrong shape.
     """
 
     ranges: Mapping[str, tuple[float, float]]
@@ -169,16 +169,16 @@ class FeatureMap:
     def __call__(self, x: ArrayLike) -> Floats:
         """Return phi of shape (..., p) for contexts x (..., q).
 
-        If ``form`` is "shared", both have one more axis of length A.
+        If ``form`` is "shared", both x and phi have one more axis of length A.
 
-        Raises ``ValueError`` if the last axes of x are not those of a context. No value of x raises.
+        Raises ``ValueError`` if the last axes of x are not those of a context. All values of x are accepted.
         """
         given = as_floats(x)
         if given.shape[given.ndim - len(self.shape) :] != self.shape or given.ndim < len(self.shape):
             raise ValueError(f"x has shape {given.shape}: must end with {self.shape}")
         low, high = self._limits
         with np.errstate(all="ignore"):
-            # halved first, so that the width of a range near the largest float does not overflow
+            # Numbers are halved first, so that the width of a range near the largest float does not overflow.
             z = (given / 2 - low / 2) / (high / 2 - low / 2) * 2.0 - 1.0
             z = np.clip(np.where(np.isfinite(given), z, 0.0), -1.0, 1.0)
             parts = [*self._parts(z)]
@@ -214,7 +214,7 @@ class FeatureMap:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> FeatureMap:
-        """Return the map with these plain values. Raises ``ValueError`` if they are not those of a map."""
+        """Return the map with these plain values. Raises ``ValueError`` for invalid values."""
         try:
             ranges = {name: (low, high) for name, low, high in plain["ranges"]}
             basis = plain["basis"] if isinstance(plain["basis"], str) else tuple(plain["basis"])
@@ -225,7 +225,7 @@ class FeatureMap:
 
 
 def as_floats(x: ArrayLike) -> Floats:
-    """Return a copy of x as float64. An integer that no float can hold becomes infinite."""
+    """Return a copy of x as float64. An integer that is too large for a float becomes infinite."""
     try:
         return np.array(x, np.float64)
     except OverflowError:

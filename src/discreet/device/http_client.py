@@ -1,10 +1,10 @@
 """Client of the policy service.
 
-The client fetches the plan, selects actions, encodes the message on the user's device, and sends the message
-with retries.
+The client fetches the plan, selects actions, and encodes the message on the user's device. It sends the
+message with retries.
 
-It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and the device code
-(:mod:`discreet.device`), but no server code. ::
+It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``). It uses only the device code of
+this library (:mod:`discreet.device`). ::
 
     from discreet.device.http_client import Client
 
@@ -21,27 +21,27 @@ It needs NumPy, httpx and cryptography (``pip install 'discreet[client]'``), and
         client.send(message)  # repeats the same bytes until the service answers
 
 **Encoded once.** :meth:`PlanReservation.message` encodes a trajectory only once, with random numbers drawn on
-the device. The message is stored, and is sent again until the service answers. Two messages about one
-trajectory would have the sum of the privacy losses of both messages. Under local trust, ``place.guarantee``
-states the privacy loss of the message, which the device computes from the form that the server publishes. The
-client rejects a plan whose privacy loss is above ``promised``.
+the device. The message is stored, and is sent again until the service answers. Two different messages about
+one trajectory would add their privacy losses. Under local trust, ``place.guarantee`` states the privacy loss
+of the message. The device computes it from the form that the server publishes. The client rejects a plan
+whose privacy loss is above ``promised``.
 
 **Receiver.** Under shuffle trust, messages go to the shuffler that the plan names, and ``url`` is the
-shuffler's address. The shuffler relays the service's plans, so that users never connect to the service. A
-user who was promised a shuffler sets ``promised="shuffle"`` and ``shuffler="https://..."``. The client then
-rejects plans that name another shuffler, or none. The privacy guarantee of the released sums depends on the
-random bits of all devices of a batch. Therefore the shuffler checks that the devices draw as many random bits
-as the study requires.
+shuffler's address. The shuffler relays the service's plans, so users never connect to the service. A user who
+was promised a shuffler sets ``promised="shuffle"`` and ``shuffler="https://..."``. The client then rejects
+plans that name another shuffler, or none. The privacy guarantee of the released sums depends on the random
+bits of all devices of a batch. Therefore the shuffler checks that the devices draw as many random bits as the
+study requires.
 
 **Origin of a plan.** If ``key``, the service's public key, is given, the client rejects plans that are not
-signed with this key. Without a key, anyone who can answer at the address can supply any plan. A plan is
+signed with this key. Without a key, any party that can answer at the address can supply any plan. A plan is
 fetched and checked before a ticket is sent.
 
-**Origin of an answer.** The client accepts an answer as the service's only if it is JSON that names the
-service (``"service": "discreet/1"``). Any other answer comes from an intermediary, for example an error page
-of a proxy or the login page of a network. Such an answer, or a broken connection, is neither a refusal nor a
+The client accepts an answer as an answer of the service only if it is JSON that names the service
+(``"service": "discreet/1"``). Any other answer comes from an intermediary, for example an error page of a
+proxy or the login page of a network. Such an answer, or a broken connection, is neither a refusal nor a
 receipt. The client then sends the same bytes again after a random wait. The upper bound of the wait doubles
-each time, up to one minute, and a wait that the answer asks for (``Retry-After``) is added. A message is
+each time, up to one minute. If the answer asks for a wait (``Retry-After``), this wait is added. A message is
 repeated until its place expires. After that, the exception :class:`NoAnswer` contains the message, which can
 be stored (:meth:`PendingMessage.to_bytes`) and sent later.
 """
@@ -86,7 +86,7 @@ _STALE = (
     0.5,
     1.0,
     2.0,
-)  # seconds to wait before each new download, while a cache still returns an older plan
+)  # seconds to wait before each new download while a cache returns an older plan
 _COME_AGAIN = frozenset({408, 425, 429})  # 4xx codes after which the same request can succeed later
 _KEPT = "message, 1"
 _SPKI = bytes.fromhex("302a300506032b6570032100")  # DER prefix before the 32 bytes of an Ed25519 public key
@@ -120,8 +120,8 @@ class PendingMessage:
 
     It must be stored until the service answers, and sent unchanged.
 
-    ``plan`` is the number of the plan, which the answer must name. ``until`` is the time at which the place
-    expires, in seconds since 1970 by the device's clock, or 0 if this time is unknown.
+    ``plan`` is the number of the plan, which the answer must also state. ``until`` is the time at which the
+    place expires, in seconds since 1970 on the device's clock; 0 if it is unknown.
     """
 
     table: Mapping[str, Any] = field(repr=False)
@@ -140,7 +140,7 @@ class PendingMessage:
     def from_bytes(cls, content: bytes) -> PendingMessage:
         """Return the message from bytes of :meth:`to_bytes` or of the JavaScript client.
 
-        Raises ``ValueError`` for other bytes.
+        Raises ``ValueError`` if the bytes are not such a message.
         """
         try:
             kept = json.loads(content)
@@ -241,15 +241,15 @@ class PlanReservation(Guest):
     def device(self) -> CountDevice | ReportDevice | SessionConfig | None:
         """Encoder that randomizes the message on this machine, under local or shuffle trust.
 
-        It is None under central trust, where the server gets the trajectory unchanged.
+        It is None under central trust, because the server then receives the trajectory unchanged.
         """
         return _device_of(self._book)
 
     @property
     def guarantee(self) -> MessageGuarantee | None:
-        """Privacy loss of the user's message against a reader of this message, without a shuffler.
+        """Privacy loss of the user's message for a reader of this message, without a shuffler.
 
-        It is None under central trust, where the server gets the trajectory unchanged.
+        It is None under central trust, because the server then receives the trajectory unchanged.
         """
         device = self.device
         return None if device is None else device.guarantee
@@ -264,10 +264,12 @@ class PlanReservation(Guest):
         message was encoded before, and ``ValueError`` for an entry out of range.
         """
         if self._told:
-            raise RuntimeError("message: was made already; send the same one again, never a second one")
+            raise RuntimeError(
+                "message: was encoded already; send the same message again, never a second one"
+            )
         device = self.device
         if device is None and self._book["trust"] != "joint":
-            raise ValueError("plan: says that nobody need be trusted, and asks for the record as it is")
+            raise ValueError("plan: states that no party is trusted, but requests the unchanged record")
         low, high = self._book["world"]["rewards"]
         earned = np.array(rewards, np.float64)
         if not ((earned >= low) & (earned <= high)).all():
@@ -407,18 +409,18 @@ class Client:
     url : address of the service, or of the shuffler under shuffle trust.
     key : public key of the service: 64 hexadecimal digits, PEM text, or the path of ``service.key.pub``.
         Plans that are not signed with this key are rejected.
-    promised : the promise to the user about the data that are sent. It is ``"central"`` if the server is
+    promised : what the user was promised about the data that are sent. It is ``"central"`` if the server is
         allowed to see trajectories unchanged, or ``"shuffle"`` if the message goes to ``shuffler``, which
         must release only sums. Under local trust, it is the largest epsilon of a message, or (epsilon,
         delta). A plan determines what is sent, and a plan that exceeds this promise is rejected, even if it
         is signed.
-    shuffler : address of the shuffler that was promised to the user, without / at the end. Plans that name
+    shuffler : address of the shuffler that was promised to the user, without a final /. Plans that name
         another shuffler are rejected.
     identity : identity of the study, from its statement. Plans of other studies are rejected.
-    tries : smallest number of tries of a request before :class:`NoAnswer` is raised. A message is repeated
-        until its place expires, also if that takes more tries.
-    timeout : number of seconds after which one try is given up.
-    http : an ``httpx.Client`` that is used instead of a new client.
+    tries : smallest number of tries of a request before :class:`NoAnswer` is raised. A message is sent again
+        until its place expires, even if that takes more tries.
+    timeout : number of seconds after which one try fails.
+    http : an ``httpx.Client`` to use instead of a new client.
     pace : functions for the time, for waiting, and for random numbers.
 
     Raises ``ValueError`` for an invalid argument, and ``ImportError`` if ``key`` is given and
@@ -447,7 +449,7 @@ class Client:
         self._shuffled, self._shuffler = promised == "shuffle", shuffler
         if self._shuffled and not shuffler:
             raise ValueError(
-                'shuffler = None: must be the address that the person was told, with promised="shuffle"'
+                'shuffler = None: must be the address that was promised to the user, with promised="shuffle"'
             )
         self._places: dict[str, PlanReservation] = {}
         self._tag = ""
@@ -528,7 +530,7 @@ class Client:
         """Reserve a place for one user.
 
         The plan is fetched and checked first, so that no ticket is used if the plan is rejected. Raises
-        :class:`Turned` if the service refuses. If its reason is ``full``, ask again later.
+        :class:`Turned` if the service refuses. If the reason of the refusal is ``full``, ask again later.
         """
         self.plan()
         asked = self._pace.now()
@@ -538,8 +540,8 @@ class Client:
     def places(self, tickets: Sequence[str]) -> list[PlanReservation | Turned]:
         """Reserve places for many users with one request.
 
-        ``tickets`` has one ticket per user. The results are in the same order: a place, or the refusal as an
-        object :class:`Turned`. The plan is checked first, as in :meth:`place`.
+        ``tickets`` has one ticket per user. The results are in the same order. A result is a place, or an
+        object :class:`Turned` if the service refuses. The plan is checked first, as in :meth:`place`.
         """
         self.plan()
         asked, many = self._pace.now(), list(tickets)
@@ -575,7 +577,7 @@ class Client:
     def _to(self, path: str, messages: Sequence[PendingMessage] = ()) -> str:
         """Return the address to which tickets and messages are sent.
 
-        If the plan names a shuffler, it is an address of the shuffler.
+        If the plan names a shuffler, this is an address of the shuffler.
         """
         at = self._shuffler
         if at is None and self._promised is not None:
@@ -650,7 +652,7 @@ class Client:
         complete : function that returns True if the JSON has the requested content.
         named : True if the JSON must name the service.
         cached : True if the status 304 is accepted, because the content is known already.
-        messages : the messages in this request, whose places determine how long the request is repeated.
+        messages : the messages in this request. Their places determine how long the request is repeated.
         """
         until = max((one.until for one in messages), default=0.0)
         count, pace = 0, self._pace

@@ -1,9 +1,9 @@
 """Encoding of vectors of noisy integers as bytes: the payload of messages with counts or linear sums.
 
-A block is a run of cells whose noise has the same scale. It is written as one byte w in 1 .. 8, followed by
-the integers of the block with w bytes each. Integers are signed (two's complement) and little-endian. The
+A block is a run of cells whose noise has the same scale. It is written as one byte w, from 1 to 8, followed
+by the integers of the block with w bytes each. Integers are signed (two's complement) and little-endian. The
 number w is the smallest width in which all integers of the block fit. The length of the payload depends only
-on the noisy integers, so that it reveals no more than these integers.
+on the noisy integers, so it reveals no more than these integers.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def packed(cells: Ints, offsets: Ints) -> bytes:
 def unpacked(payload: bytes, offsets: Ints) -> Ints:
     """Decode the (cells,) integers that :func:`packed` has encoded.
 
-    Raises :class:`~discreet.device.message_envelope.MessageRejected` for bytes that :func:`packed` cannot
-    return.
+    Raises :class:`~discreet.device.message_envelope.MessageRejected` for bytes that :func:`packed` never
+    returns.
     """
     found, at = np.empty(int(offsets[-1]), np.int64), 0
     for begin, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):

@@ -3,33 +3,32 @@ r"""Device for linear sums under local privacy.
 The device computes the contribution of one trajectory, adds independent noise to every cell, and encodes one
 message.
 
-Source: Luyo et al. 2021 (local algorithms). A participant gets three public objects: the form of the session
-(:class:`LinearDevice`, with features, bounds and noise), the number of each plan, and the plan itself. The
-plan is a policy with its context. Instead of the plan, the participant can get the data from which the plan
-is computed (:mod:`discreet.device.linear_planning`). The device sends only the noisy message.
+Source: Luyo et al. (2021), local algorithms. A device receives three public objects: the form of the session
+(:class:`LinearDevice`, with features, bounds and noise), the number of each plan, and the plan. The plan is a
+policy with its context. The device can also receive a solution instead of a plan, and compute the plan itself
+(:mod:`discreet.device.linear_planning`). The device sends only the noisy message.
 
     device = LinearDevice.from_bytes(published)         # published = session.device.to_bytes()
 
     message = device(number, context, states, actions, rewards)   # the bytes to send to the session
 
-Contributions. With x and y as in :class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery` or
+*Contributions.* With x and y as in :class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery` or
 ``GramQuery``, the statistics are the upper triangles of x x^T and the vectors x y. The form states bounds for
-x and y (the *contract*). x and y are projected into these bounds by a function that never raises, and every
-cell gets noise, whether it was visited or not. Therefore the privacy loss of a message depends only on the
-bounds and scales in the form, whatever the context contains. The server's sessions and simulations use the
-same code, so that only one encoder exists.
+x and y (the *contract*). A function that never raises projects x and y into these bounds. Every cell gets
+noise, including cells that were not visited. Therefore the privacy loss of a message depends only on the
+bounds and scales in the form, for every context. The server's sessions and simulations use the same encoder.
 
-Exact noise. If ``grid`` is given, rewards are rounded at random to multiples of 1 / grid, and x and y are
+*Exact noise.* If ``grid`` is given, rewards are rounded at random to multiples of 1 / grid, and x and y are
 truncated to public grids (:data:`GRID`). A contribution is then a vector of integers that satisfies the
 bounds, and the noise is discrete. Messages in bytes require exact noise. The payload of the envelope
 (:mod:`discreet.device.message_envelope`) contains the noisy integers, block by block
 (:mod:`discreet.device.integer_encoding`).
 
-Privacy loss of one message (:attr:`LinearDevice.guarantee`): it is computed by the lemmas of
+*Privacy loss of one message* (:attr:`LinearDevice.guarantee`). It is computed with the lemmas of
 :mod:`discreet.mechanisms.linear.sensitivities`, from the bounds of the projection and the scales of the
 noise. ``guarantee`` raises ``ValueError`` if the units or blocks of the form are not those of its
-contributions, or if the features do not have the properties that the form claims (nonnegative coordinates, a
-norm bound).
+contributions. It also raises ``ValueError`` if the features do not have the claimed properties (nonnegative
+coordinates, a norm bound).
 """
 
 from __future__ import annotations
@@ -73,15 +72,15 @@ class LinearDevice(forms.Published):
         have noise with the same scale.
     scales : (blocks,) scales of the noise of one device, in multiples of ``units``.
     units : (blocks,) units of the cells; they are 1 without a grid.
-    grid : with exact noise, the power of two from 2 to 2^20 such that rewards are multiples of 1 / grid; None
-        for noise in floating point, for simulation.
-    session : number in [0, 2^64). Every session must have a different number.
+    grid : with exact noise, a power of two from 2 to 2^20; rewards are multiples of 1 / grid. None for noise
+        in floating point, for simulation.
+    session : number in [0, 2^64). Each session must have a unique number.
 
     Raises
     ------
     ValueError
-        If family or grid is not allowed. (If 1/2 were no multiple of 1 / grid, r - 1/2 would be rounded to
-        numbers outside [-1/2, 1/2]. With a large grid, whether a message is sent would depend on rewards.)
+        If family or grid is not allowed. With grid 1, r - 1/2 would be rounded to numbers outside [-1/2,
+        1/2]. With a very large grid, rewards would determine whether a message is sent.
     """
 
     form: LinearForm
@@ -202,7 +201,7 @@ class LinearDevice(forms.Published):
 
     @classmethod
     def from_bytes(cls, published: bytes) -> LinearDevice:
-        """Return the device for a ``published`` form. Raises ``ValueError`` for other bytes."""
+        """Return the device for a ``published`` form. Raises ``ValueError`` for invalid bytes."""
         kind, plain = forms.taken_apart(published, tuple(_FORMS))
         own = {name.removeprefix("form."): value for name, value in plain.items() if name.startswith("form.")}
         try:

@@ -1,6 +1,6 @@
-"""Contributions of one user to linear sums, which devices and servers compute with the same code.
+"""Contributions of one user to linear sums. Devices and servers compute them with the same code.
 
-A *form* holds the public parameters of a query: shapes of its families, bounds of x and y, and grids. See
+A *form* contains the public parameters of a query: shapes of its families, bounds of x and y, and grids. See
 :mod:`discreet.device.linear_device` for the contract that contributions satisfy.
 """
 
@@ -31,11 +31,13 @@ VISITS, CENTERED_REWARDS = "visits", "centered_reward_sums"
 
 GRAMS = frozenset({GRAM, SECOND_GRAM, REWARD_GRAM})  # families that are symmetric matrices
 
-FLAT_SPAN = 1e-9  # a value function whose range is at most this share of its bound gives the target 0
+FLAT_SPAN = 1e-9  # if the range of a value function is at most this share of its bound, the target is 0
 
 _SLACK = 1e-12  # relative tolerance for rounding errors of a norm
 GRID = 2.0**-12
-"""Under exact noise, x is a multiple of ``GRID`` times the least power of two that is not below its bound."""
+"""Factor of the grid under exact noise: x is a multiple of ``GRID`` times the smallest power of two that is
+not below its bound.
+"""
 
 __all__ = [
     "CENTERED_REWARDS", "FLAT_SPAN", "GRAM", "GRAMS", "GRID", "MODEL_REWARDS", "RESPONSE", "REWARD_GRAM",
@@ -53,7 +55,7 @@ def projected(
     """Scale each x (..., d) down to ||x|| <= bound if it is longer, and clip y (...) to [low, high].
 
     A vector with a non-finite entry becomes 0, and a non-finite y becomes the number in [low, high] that is
-    nearest to 0. This function never raises, so that every contribution satisfies its bounds.
+    nearest to 0. This function never raises, so every contribution satisfies its bounds.
     """
     x = np.array(x, np.float64)
     x[~np.isfinite(x).all(axis=-1)] = 0.0
@@ -71,8 +73,8 @@ def within_l1(x: Floats, most: Floats) -> Floats:
     """Scale each x (..., d) down to ||x||_1 <= most if its norm exceeds this bound by more than rounding
     errors.
 
-    Features that satisfy the bound are never changed. Because of this projection, noise that is calibrated to
-    l1 sensitivities also protects features that violate the bound.
+    Features that satisfy the bound are never changed. With this projection, noise that is calibrated to l1
+    sensitivities also protects features that violate the bound.
     """
     size = np.abs(x).sum(axis=-1, keepdims=True)
     far = size > most * (1 + _SLACK)
@@ -106,7 +108,7 @@ class Prepared:
     Parameters
     ----------
     values : mapping of the name of each response vector to the (n, S) targets y, one per next state.
-    roots : (n, S, A) square roots of the weights of the first pair of statistics; None if all weights are 1.
+    values : mapping of the name of each response vector to the (n, S) targets y, one per next state.
     """
 
     values: Mapping[str, Floats]
@@ -147,7 +149,7 @@ class PairForm:
             )
 
     def target_unit(self, step: int, grid: int) -> float:
-        """Return the number of which y is a multiple under exact noise, at this step."""
+        """Return the number such that y is a multiple of it under exact noise, at this step."""
         if self.matrix == REWARD_GRAM:
             return 1.0 / grid
         return GRID * power_of_two(self.high[step])
@@ -167,7 +169,7 @@ class LinearForm(ABC):
 
     @cached_property
     def row_table(self) -> Ints:
-        """(S, A) array that is 0 where the action is admissible, and otherwise -1."""
+        """(S, A) array that is 0 where the action is admissible, and -1 elsewhere."""
         if self.mask is None:
             return np.zeros((self.states, self.actions), np.int64)
         return np.where(self.mask, 0, -1).astype(np.int64)
@@ -183,7 +185,7 @@ class LinearForm(ABC):
 
     @abstractmethod
     def unit(self, family: str, step: int, grid: int) -> float:
-        """Return the number of which the cells of a family at a step are multiples under exact noise.
+        """Return the number such that the cells of a family at a step are multiples of it under exact noise.
 
         Rewards are multiples of 1 / grid.
         """
@@ -192,8 +194,8 @@ class LinearForm(ABC):
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
         """Return the privacy losses of the independent parts of a message: mu, or epsilon for Laplace noise.
 
-        ``scales`` maps (family, step) to the noise scale. For a matrix with Gaussian noise, it is the scale
-        of GOE noise that is not larger than the noise in the message. Raises ``ValueError`` if the
+        ``scales`` maps (family, step) to the noise scale. For a matrix with Gaussian noise, ``scales`` has
+        the scale of GOE noise that is not larger than the noise in the message. Raises ``ValueError`` if the
         contributions can violate the bounds that the form claims.
         """
 
@@ -201,7 +203,7 @@ class LinearForm(ABC):
     def prepared(self, context: Mapping[str, Any]) -> Prepared:
         """Return the arrays that contributions use, from the context of a plan.
 
-        Raises ``ValueError`` if the context lacks one of them.
+        Raises ``ValueError`` if the context does not contain one of them.
         """
 
     @abstractmethod
@@ -265,7 +267,7 @@ class LinearForm(ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MixtureForm(LinearForm):
-    """Form of contributions to value-targeted regression: see ``MixtureQuery``.
+    """Form of contributions to value-targeted regression; see ``MixtureQuery``.
 
     Parameters
     ----------
@@ -354,7 +356,7 @@ class MixtureForm(LinearForm):
         """Raise ``ValueError`` unless contributions satisfy the conditions of lemma 3 for ``pair.target``.
 
         The projection enforces only the norms and ranges in the form. This method checks the other
-        conditions: the range of y starts at the number that the lemma requires, and x >= 0.
+        conditions: the lemma requires a certain lower end of the range of y, and x >= 0.
         """
         low, high = np.array(pair.low), np.array(pair.high)
         centred = pair.target == "centred"
@@ -444,13 +446,13 @@ class MixtureForm(LinearForm):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GramForm(LinearForm):
-    """Form of contributions from which a model of a linear MDP is estimated: see ``GramQuery``.
+    """Form of contributions for the estimate of a model of a linear MDP; see ``GramQuery``.
 
     Parameters
     ----------
     rows : (S A, d) features.
     bound, l1 : upper bounds of the l2 and l1 norms of the features.
-    nonneg : True if no coordinate of the features is below 0.
+    nonneg : True if all coordinates of the features are nonnegative.
     steps : number of steps that have a Gram matrix.
     """
 

@@ -1,14 +1,14 @@
-r"""Computation of the plan of UCRL-VTR and UCRL-VTR+ from a public solution, on a server or a user's device.
+r"""Computation of the plan of UCRL-VTR and UCRL-VTR+ from a public solution, on a server or a device.
 
-The server solves the regression on the sums of a release. For each step, the solution is w-hat, a factor of
-Lambda^-1 and a confidence width, in total about H d^2 numbers. The remaining computation is backward
-induction of optimistic values from V_H = 0. It needs only this solution and the public features. Therefore a
-device can do it without further instructions from the server (Luyo et al. 2021, local algorithms). The
-learner (:mod:`discreet.learners.online.ucrl_vtr`, which has the formulas) uses the same code.
+The server solves the regression with the sums of a release. For each step, the solution contains w-hat, a
+factor of Lambda^-1 and a confidence width, in total about H d^2 numbers. The remaining computation is
+backward induction of optimistic values from V_H = 0. It needs only this solution and the public features, so
+a device can do it (Luyo et al. 2021, local algorithms). The learner uses the same code;
+:mod:`discreet.learners.online.ucrl_vtr` contains the formulas.
 
-Ties. The server breaks ties between maximising actions by random draws, and it publishes the result with the
-policy. A device selects the first maximising action, or a random one (:func:`greedy_action`). Regret bounds
-hold for each of these rules, and privacy does not depend on the policy.
+*Ties.* The server chooses at random among maximising actions, and publishes the result with the policy. A
+device selects the first maximising action, or a random one (:func:`greedy_action`). Regret bounds hold for
+each of these rules, and privacy does not depend on the policy.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Solved:
     weights : (n, d) estimated coefficients w-hat.
     factor : (n, d, d) matrices F with F F^T = Lambda^-1.
     width : (n,) confidence widths beta, before they are multiplied by the factor of the bonuses.
-    plain : (n,) confidence widths that are valid even if the weights do not bound the variances (UCRL-VTR+);
-        for UCRL-VTR, the same as ``width``.
+    plain : (n,) confidence widths that are valid even if the weights do not bound the variances (UCRL-VTR+).
+        For UCRL-VTR, they are equal to ``width``.
     """
 
     weights: Floats
@@ -48,12 +48,13 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """All inputs from which a plan is computed. They are public, and a function of one release.
+    """Solution of the regressions, from which a plan is computed. It is public, and a function of one
+    release.
 
     Parameters
     ----------
     first : estimates for the values.
-    rewards : (H, S, A) known rewards, or optimistic estimates of them.
+    rewards : (H, S, A) known rewards, or optimistic estimates of rewards.
     scale : factor by which the bonuses are multiplied.
     tops : (H,) upper bounds of Q at each step.
     second : estimates for the squares of the values (only UCRL-VTR+).
@@ -89,7 +90,7 @@ class Optimistic(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Regression target (V - c) / m that is made from V = V_{h+1}.
+    """Regression target (V - c) / m that is computed from V = V_{h+1}.
 
     Parameters
     ----------
@@ -106,9 +107,9 @@ class Target(NamedTuple):
 
 
 def target_of(form: MixtureForm, values: Floats, h: int) -> Target:
-    """Return the regression target that is made from the values V_{h+1} (S,).
+    """Return the regression target that is computed from the values V_{h+1} (S,).
 
-    Its centre and scale are those of :meth:`MixtureForm.prepared`.
+    Its centre and scale are the same as in :meth:`MixtureForm.prepared`.
     """
     b = form.bounds[h]
     if form.targets == "raw":
@@ -151,7 +152,7 @@ def greedy_action(
     """Return the (H, S) admissible actions with the largest Q.
 
     If several actions maximise Q, the first is returned, or a random one if ``below`` is given. The arguments
-    are not checked, because a device takes them from its session's form and the server's publication.
+    are not checked. A device takes them from the form of its session and from the server's publication.
 
     Parameters
     ----------
@@ -190,7 +191,7 @@ def _variances(
 ) -> Floats:
     """Return the (S, A) variance bounds sigma^2 of UCRL-VTR+ at step h, in the units of the target.
 
-    They are clip(Var + E, var_floor, var_max), where Var is the estimated variance and E bounds its error.
+    The bounds are clip(Var + E, var_floor, var_max). Var is the estimated variance, and E bounds its error.
     """
     first, second, scale = solution.first, solution.second, solution.scale
     assert second is not None

@@ -1,7 +1,7 @@
-"""Sensitivity formulas of linear statistics if one user is replaced, for devices and servers.
+"""Sensitivity formulas of linear statistics for replacing one user, for devices and servers.
 
-The module :mod:`discreet.mechanisms.linear.sensitivities` has the statements and proofs (lemmas 1 to 5), and
-functions that check their arguments before they call the functions here.
+The module :mod:`discreet.mechanisms.linear.sensitivities` states and proves these formulas (lemmas 1 to 5).
+Its functions check arguments before they call the functions here.
 """
 
 from __future__ import annotations

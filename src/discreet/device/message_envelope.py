@@ -18,27 +18,27 @@ A message is bytes with the following layout. Integers are little-endian and uns
 The payloads are defined by their modules: counts in :mod:`discreet.device.count_device`, reports in
 :mod:`discreet.device.randomized_response_device`, bits in :mod:`discreet.device.shuffle_payload`, sums in
 :mod:`discreet.device.linear_device`. A reader rejects all bytes that do not have exactly this layout. The
-last four bytes detect any single bit that was flipped in transmission. They protect against accidents and not
-against forgery, because anyone can compute them.
+last four bytes (a CRC-32) detect any single bit that was flipped in transmission. They protect against
+accidents and not against forgery, because anyone can compute a CRC-32.
 
-**Sent twice, counted once.** A device that loses the connection sends the same bytes again. A session accepts
-each pair (number of the plan, nonce) only once, even after the session was saved and restored. For a copy,
-the session raises :class:`MessageRejected` with the reason ``replayed``, and a service answers "already
-counted". A device keeps the bytes until it has an answer, and never encodes the same trajectory twice,
-whatever the answer is. The reason is that the privacy losses of two messages about one trajectory are summed.
-A nonce distinguishes a copy from a second message. It does not identify the sender, so the service must
-ensure that every user sends only one message. If all devices follow the protocol, two of n messages have the
-same nonce with probability below n^2 / 2^129.
+**Repeated messages.** A device that loses the connection sends the same bytes again. A session accepts each
+pair (number of the plan, nonce) only once, even after the session is saved and loaded again. For a copy, the
+session raises :class:`MessageRejected` with the reason ``replayed``, and a service answers "already counted".
+A device keeps the bytes until it has an answer. It never encodes the same trajectory twice. Otherwise, the
+privacy losses of two messages about one trajectory would be added. The nonce distinguishes a repeated message
+from a second message. It does not identify the sender, so the service must ensure that every user sends only
+one message. If all devices follow the protocol, the probability that two of n messages have the same nonce is
+below n^2 / 2^129.
 
 **The envelope adds nothing to the privacy loss.** Write m for the payload, x for the trajectory, and v for
 the nonce. The nonce is drawn from randomness that is independent of the data and of all other random draws.
-Therefore P(m, v | x) = P(m | x) P(v): every ratio P(m, v | x) / P(m, v | x') and every divergence of the two
-distributions is equal to that of the payload. The rest of the envelope is a function of public values (kind,
+Therefore P(m, v | x) = P(m | x) P(v). It follows that every ratio P(m, v | x) / P(m, v | x') and every
+divergence is equal to that of the payload. The rest of the envelope is a function of public values (kind,
 plan, form) and of the payload (its length and the CRC-32). The envelope contains neither the sender nor the
-time, but the network connection reveals them.
+time, but the network connection can reveal them.
 
-Under the shuffle model, the nonce would link a message to the connection that delivered it. The shuffler
-removes the whole envelope, including the nonce. It releases only sums over a batch.
+In the shuffle model, the nonce would link a message to the connection that delivered it. The shuffler removes
+the whole envelope, including the nonce. It releases only sums over a batch.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ class Envelope:
     def from_bytes(cls, message: Any) -> Envelope:
         """Parse a message.
 
-        Raises :class:`MessageRejected` with the reason ``malformed`` for bytes that :meth:`to_bytes` cannot
-        return.
+        Raises :class:`MessageRejected` with the reason ``malformed`` for bytes that :meth:`to_bytes` never
+        returns.
         """
         if type(message) is not bytes or len(message) < HEADER + TAIL or message[:4] != MAGIC:
             raise MessageRejected(

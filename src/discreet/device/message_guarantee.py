@@ -1,19 +1,18 @@
 r"""Privacy loss of one message, computed by the device that sends the message.
 
-Neighbours: the user's whole trajectory of one episode is replaced by any other trajectory. The observer sees
-the whole message, and knows the plan, the form, and everything that other users send. No party is trusted:
-neither a server nor, under the shuffle model, a shuffler.
+Neighbouring relation: the user's whole trajectory of one episode is replaced by any other trajectory. The
+observer sees the whole message, and knows the plan, the form, and everything that other users send. No party
+is trusted except the user's device. In particular, neither a server nor a shuffler is trusted.
 
 The numbers are computed from the scales and probabilities in the form. A device does not copy a statement of
-the server. It computes the privacy loss of the noise that it draws itself. The formulas are in the modules of
-the messages: :mod:`discreet.device.count_device`,
-:mod:`discreet.device.randomized_response_device`, :mod:`discreet.device.shuffle_payload`,
-:mod:`discreet.device.linear_device`.
+the server, but computes the privacy loss of the noise that it draws. The formulas are in the modules of the
+messages: :mod:`discreet.device.count_device`, :mod:`discreet.device.randomized_response_device`,
+:mod:`discreet.device.shuffle_payload`, :mod:`discreet.device.linear_device`.
 
 For a given delta, epsilon is computed from mu by the exact curve of Gaussian noise (Balle and Wang 2018,
 theorem 8). It is computed from rho by the best Renyi order of zCDP (Canonne, Kamath and Steinke 2020,
-proposition 12). Bisection solves the first equation for epsilon and the second for t, and returns a value
-that is not too small::
+proposition 12). Bisection solves the first equation for epsilon and the second for t. The returned value is
+never too small::
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
     ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)
@@ -38,14 +37,14 @@ class MessageGuarantee:
     Parameters
     ----------
     epsilon : pure epsilon. The probabilities of any message under any two trajectories differ by a factor of
-        at most e^epsilon. It is infinite if no such bound exists.
+        at most e^epsilon. Infinity if there is no such bound.
     mu : parameter of Gaussian DP.
     rho : parameter of zCDP.
-    shows : if epsilon is infinite, the largest probability, over pairs of trajectories, that the first
-        trajectory gives a message that is impossible under the second. Otherwise 0.
+    shows : if epsilon is infinite, the largest probability of a message that rules out the other trajectory,
+        over all pairs of trajectories. Such a message is impossible under the other trajectory. Otherwise 0.
     exact : True if the noise is discrete and has exactly its stated distribution; False if it is drawn in
         floating point, for simulation.
-    shuffled : True if the message is intended for a shuffler. The stated loss holds also without a shuffler.
+    shuffled : True if the message is intended for a shuffler. The stated loss also holds without a shuffler.
 
     Raises
     ------
@@ -83,7 +82,7 @@ class MessageGuarantee:
 
     @property
     def statement(self) -> str:
-        """The guarantee as text, with the unit of privacy."""
+        """Guarantee as text, with the unit of privacy."""
         return " ".join([*self._parts(), _UNIT])
 
     def __str__(self) -> str:
@@ -92,10 +91,10 @@ class MessageGuarantee:
     def _parts(self) -> list[str]:
         parts = []
         if self.shuffled:
-            parts.append("Without the shuffler, to who reads this one message:")
+            parts.append("Without the shuffler, for a reader of this message:")
         if self.epsilon == math.inf:
             parts.append(
-                "no epsilon holds; a message that rules the other trajectory out is sent with probability up "
+                "no epsilon holds; the message is impossible under the other trajectory with probability up "
                 f"to {_up(self.shows)}."
             )
         else:
@@ -103,18 +102,20 @@ class MessageGuarantee:
             kind = {"epsilon": "pure local", "mu": "local Gaussian", "rho": "local zero-concentrated"}[name]
             parts.append(f"{kind} differential privacy, {name} = {_up(getattr(self, name))}.")
         if not self.exact:
-            parts.append("Noise in floating point, from seeds: a simulation, which protects nobody.")
+            parts.append(
+                "The noise is drawn in floating point from seeds: this is a simulation and protects no user."
+            )
         return parts
 
 
 _UNIT = (
-    "Protected is one person's whole trajectory of one episode, against being replaced by any other one; "
-    "this message alone is counted, and trusted is her device."
+    "This message protects one user's whole trajectory of one episode against replacement by any other. "
+    "Other messages are not counted. Only the user's device is trusted."
 )
 
 
 def _up(x: float) -> str:
-    """Format ``x`` with six digits, rounded up, so that no stated number is below the actual value.
+    """Format ``x`` with six digits, rounded up, so that no stated number is below the true value.
 
     An excess of up to a relative 1e-9, which can be a rounding error, is not rounded up.
     """

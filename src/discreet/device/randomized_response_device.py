@@ -1,19 +1,21 @@
-r"""Device for randomized reports of a few random steps: sampling, randomization, encoding of one message.
+r"""Device for randomized reports of a few random steps: it samples, randomizes, and encodes one message.
 
-A device draws m of the H steps uniformly without replacement. For each of these steps, it draws whether to
-report the reward or the move (the transition). The reward or the move is an element of a finite alphabet,
-which the device randomizes. The module :mod:`discreet.mechanisms.local.randomized_response` describes the
-alphabets and the randomizers, and has the proofs.
+A device draws m of the H steps uniformly without replacement. For each of these steps, it draws at random
+whether to report the reward or the transition (the move). The reward or the transition is an element of a
+finite alphabet, and the device randomizes this element. The module
+:mod:`discreet.mechanisms.local.randomized_response` describes the alphabets and the randomizers, and has the
+proofs.
 
 The payload of a message is signed, little-endian 32-bit integers. The reported steps are in ascending order.
 Each step is written as (step, 0 for a move or 1 for a reward, number of elements, the elements in ascending
 order). The length of the payload is a function of the reports, so it reveals no more than the reports.
 
-Privacy loss of one message (:attr:`ReportDevice.guarantee`): there are m reports with independent randomness,
-and the likelihood ratio of each between any two elements of its alphabet is at most e^(epsilon / m). Steps
-and alphabets are drawn independently of the data. Therefore epsilon is m times the largest logarithm of a
-ratio, computed from the probabilities that the device uses (integers over 2^53). If the form is for a
-shuffler, ``shuffled`` is True, and the stated privacy loss is that of the message without the shuffler.
+*Privacy loss of one message* (:attr:`ReportDevice.guarantee`). There are m reports with independent
+randomness. In each report, the likelihood ratio of any two elements of the alphabet is at most e^(epsilon /
+m). Steps and alphabets are independent of the data. Therefore epsilon is m times the largest logarithm of a
+ratio. It is computed from the probabilities that the device uses, which are integers over 2^53. If the form
+is intended for a shuffler, ``shuffled`` is True. The stated privacy loss is still that of the message without
+the shuffler.
 """
 
 from __future__ import annotations
@@ -45,10 +47,11 @@ Floats = NDArray[np.float64]
 Plans = Literal["any", "deterministic", "stochastic"]
 Found = list[tuple[int, int, Ints]]
 """List with (step, about, marks) for each report of a message. The array marks (d,) is 1 for each reported
-element of the alphabet, and otherwise 0."""
+element of the alphabet, and otherwise 0.
+"""
 
 GRID = 2**53
-MOVES, REWARDS_BIT = 0, 1  # values of ``about``: the report is about the move or about the reward
+MOVES, REWARDS_BIT = 0, 1  # values of ``about``: the report is about the transition or about the reward
 
 __all__ = [
     "GRID", "MOVES", "REWARDS_BIT", "Found", "Plans", "Randomizer", "ReportCoins", "ReportDevice", "Reports",
@@ -59,7 +62,7 @@ __all__ = [
 class ReportCoins(Protocol):
     """Interface of random generators for reports.
 
-    A device uses :class:`~discreet.device.discrete_noise.ExactCoins`; the generators of the library also have
+    A device uses :class:`~discreet.device.discrete_noise.ExactCoins`. The generators of the library also have
     this interface.
     """
 
@@ -122,7 +125,7 @@ class Randomizer:
 
     @cached_property
     def moments(self) -> tuple[float, float, float, float, float]:
-        """Moments of the bits that say which elements are reported, as floats.
+        """Moments of the bits that indicate the reported elements, as floats.
 
         They are p - q, the variance of the bit of the user's element, the variance of another bit, the
         covariance of the user's bit and another bit, and the covariance of two other bits.
@@ -140,7 +143,7 @@ class Randomizer:
     def spread(self) -> float:
         """Mean variance of the debiased bits, over the elements of the alphabet: (1 - 1/d) v_0 + v_1 / d.
 
-        v_1 is the variance for the user's element, and v_0 the variance for another element.
+        Here v_1 is the variance for the user's element, and v_0 the variance for another element.
         """
         gap, own, other, *_ = self.moments
         return ((self.elements - 1) * other + own) / (self.elements * gap * gap)
@@ -201,10 +204,10 @@ def drawn(
 ) -> list[int]:  # fmt: skip
     """Draw the reports about one trajectory, and return the integers of the message.
 
-    The trajectory has T steps that can be reported, with states (T + 1,), row numbers of the pairs ``rows``
-    (T,), and rewards (T,). ``policy_rows`` (T, S) are the rows that a deterministic policy selects, or None
-    if the alphabet has all pairs. If a user did not follow the policy, the record is outside the alphabet,
-    and the report is a uniformly drawn element.
+    The T steps of the trajectory that can be reported have states (T + 1,), row numbers of the pairs ``rows``
+    (T,), and rewards (T,). ``policy_rows`` (T, S) are the rows that a deterministic policy selects. If it is
+    None, the alphabet has all pairs. If a user did not follow the policy, their record is outside the
+    alphabet, and the report is a uniformly drawn element.
     """
     message: list[int] = []
     for h in _steps(reports, coins):
@@ -245,7 +248,7 @@ def _element(
 def decoded(reports: Reports, stochastic: bool, words: Ints) -> Found:
     """Decode the reports from the integers ``words`` of one message.
 
-    Raises ``ValueError`` for integers that no device sends, because of wrong steps, types, sizes or order.
+    Raises ``ValueError`` for integers that no device sends: wrong steps, types, sizes or order.
     """
     found: Found = []
     at, last = 0, -1
@@ -287,14 +290,14 @@ class ReportDevice(forms.OfPairs):
     moves : two randomizers of moves, one for deterministic and one for stochastic policies.
     rewards : two randomizers of rewards, one for deterministic and one for stochastic policies.
     plans : "deterministic", "stochastic" or "any": the kind of policies that users can be given. With
-        "stochastic", every alphabet has all pairs, whatever the policy.
+        "stochastic", every alphabet contains all pairs, for every policy.
     rows : (S, A) row numbers of the pairs as tuples, -1 for inadmissible actions; None if every action is
         admissible.
     step : the only step h that can be reported; None if every step can be reported.
     shuffled : True if the message goes to a shuffler.
-    session : number in [0, 2^64). Every session must have a different number.
+    session : number in [0, 2^64). Each session must have a unique number.
 
-    Raises ``ValueError`` for values that are out of range or do not fit together.
+    Raises ``ValueError`` for values that are out of range or inconsistent.
     """
 
     KIND: ClassVar[Literal["reports"]] = "reports"
@@ -374,7 +377,7 @@ class ReportDevice(forms.OfPairs):
     def policy_rows(self, policy: Any) -> Ints | None:
         """Return the (H, S) rows that a deterministic policy selects; None if the alphabet has all pairs.
 
-        Raises ``ValueError`` for a policy with another shape, or of a kind that the form does not allow.
+        Raises ``ValueError`` for a policy with a wrong shape or of a kind that the form does not allow.
         """
         table = np.asarray(policy)
         shape = (self.horizon, self.states)
@@ -398,7 +401,7 @@ class ReportDevice(forms.OfPairs):
         return Envelope("reports", plan, self.digest, nonce, words.astype("<i4").tobytes()).to_bytes()
 
     def words(self, plan: int, message: Any) -> tuple[bytes, Ints]:
-        """Return the nonce and the integers, before they are decoded, of a message of plan ``plan``.
+        """Return the nonce and the integers, not yet decoded, of a message of plan ``plan``.
 
         Raises :class:`MessageRejected` if the bytes are not such a message.
         """
@@ -412,7 +415,7 @@ class ReportDevice(forms.OfPairs):
     def read(self, plan: int, message: Any, stochastic: bool) -> tuple[bytes, Found]:
         """Return the nonce and the reports of a message of plan ``plan``.
 
-        ``stochastic`` is True if the policy of the plan is stochastic. This determines the alphabets. Raises
+        ``stochastic`` : True if the policy of the plan is stochastic, which determines the alphabets. Raises
         :class:`MessageRejected` if the bytes are not such a message.
         """
         nonce, words = self.words(plan, message)
@@ -437,7 +440,7 @@ class ReportDevice(forms.OfPairs):
 
     @classmethod
     def from_bytes(cls, published: bytes) -> ReportDevice:
-        """Return the device for a ``published`` form. Raises ``ValueError`` for other bytes."""
+        """Return the device for a ``published`` form. Raises ``ValueError`` for invalid bytes."""
         _, plain = forms.taken_apart(published, (cls.KIND,))
         try:
             for name in ("moves", "rewards"):

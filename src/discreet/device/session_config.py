@@ -1,14 +1,14 @@
-"""Published bytes of a form, which can be read without the code of this package.
+"""Published bytes of a form. They can be read without the code of this package.
 
-A form is all information that a device needs to encode a message. It is public and is fixed before any data
-are seen. Its bytes have the following layout. Integers are little-endian and unsigned::
+A form contains all information that a device needs to encode a message. It is public and is fixed before any
+data are seen. Its bytes have the following layout. Integers are little-endian and unsigned::
 
     0   4  magic b"dscf"
     4   1  version of this layout, 1
     5   3  zero
     8   4  n, the number of bytes of the head
 
-    12  n  head: JSON object in UTF-8 with "kind" (a text), "fields" (an object) and "arrays" (a list)
+    12  n  head: JSON object in UTF-8 with "kind" (a string), "fields" (an object) and "arrays" (a list)
     .   .  the arrays, one after the other
 
 An entry of "arrays" is [name of its field, type, shape]. The type is "<f8" (64-bit floats), "<i8" (64-bit
@@ -157,8 +157,8 @@ def built(kind: Callable[..., Built], fields: Mapping[str, Any], data: bytes) ->
     """Create a form from the fields of a published document.
 
     The field "session" is a number in hexadecimal digits. The form must publish exactly the bytes ``data``,
-    so that a form has only one digest. Raises ``ValueError`` otherwise, or if the fields are not those of
-    ``kind``.
+    so that each form has only one digest. Raises ``ValueError`` if it does not, or if the fields are not
+    those of ``kind``.
     """
     try:
         found = kind(**{**fields, "session": int(fields["session"], 16)})

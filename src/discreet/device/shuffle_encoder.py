@@ -1,33 +1,32 @@
-r"""Encoder of the shuffle protocol, which converts a trajectory to one message of fixed size.
+r"""Encoder of the shuffle protocol. It converts a trajectory to one message of fixed size.
 
-For each counter of each family, whether it was visited or not, the device sends the number of ones among the
-user's own bits and ``flips`` noise bits. The user's own bits are:
+For each counter of each family, the device sends one number: the number of ones among the user's own bits and
+``flips`` noise bits. This includes counters that were not visited. The user's own bits are:
 
 - visits, transitions: one bit, which is 1 at the visited counter and 0 at the other counters;
 - rewards: one bit y at the visited counter, which is 1 with probability r, and 0 at the other counters;
 - centred rewards: two bits, (y, y) at the visited counter and (0, 1) at the other counters. Over n users,
   (ones - n - noise) / 2 is then the sum of y - 1/2 over the users who visited the counter.
 
-The bit y is the reward r, rounded at random with mean r. Privacy needs no property of the rounding. The
-distribution of the message of a trajectory is a mixture over the values of the bits, and the divergence of
-two mixtures is at most the divergence for the worst pair of values.
+The bit y is the reward r, rounded at random with mean r. The privacy guarantee does not depend on the
+rounding. The message of a trajectory is a mixture over the values of the bits. The divergence of two mixtures
+is at most the divergence for the worst pair of values.
 
-If a counter has more than a thousand fair noise bits (in batches of a few users), the bits are not drawn one
-by one. Instead, their number of ones X is drawn by inversion of its distribution function F, with a uniform U
-in [0, 1) of which only the necessary bits are drawn. ``X = #{k : F(k) <= U}`` has the distribution
+In batches of a few users, a counter can have more than a thousand fair noise bits. These bits are not drawn
+one by one. Instead, their number of ones X is drawn by inversion of its distribution function F, with a
+uniform U in [0, 1). Only the necessary bits of U are drawn. ``X = #{k : F(k) <= U}`` has the distribution
 binomial(m, 1/2). Let ``u = floor(2^64 U)``. X is determined by u unless ``u = floor(2^64 F(k))`` for some k.
-In that case (probability 10^-16), all m bits of U are drawn, and U is compared with
-``F(k) = (C(m, 0) + ... + C(m, k)) / 2^m`` in integer arithmetic. F is tabulated with 192 binary digits.
-Rounding errors are at most m^2 2^-192, which is below 2^-160. The table is used only if every
-floor(2^64 F(k)) is certain despite these errors.
+In that case (probability 10^-16), all m bits of U are drawn, and U is compared with ``F(k) = (C(m, 0) + ... +
+C(m, k)) / 2^m`` in integer arithmetic. F is tabulated with 192 binary digits. Rounding errors are at most m^2
+2^-192, which is below 2^-160. The table is used only if every floor(2^64 F(k)) is certain despite these
+errors.
 
-The noise bits do not depend on the trajectory. If a reader got the integer y + noise of each single user,
-that would not be private, whatever the distribution of the noise
-(tests/mechanisms/shuffle/test_shuffle_session.py). Therefore the shuffler must output only the sum over users
-for each counter.
+The noise bits do not depend on the trajectory. The integer y + noise of a single user is not private,
+whatever the distribution of the noise. Therefore the shuffler must output only the sum over users for each
+counter.
 
-Source: Tenenbaum, Kaplan, Mansour and Stemmer 2021; Bai, Talebi, Zhao and Cheng 2024, Algorithm 4. That
-algorithm sends integers of single users, which is corrected here.
+Sources: Tenenbaum et al. (2021); Bai et al. (2024), algorithm 4. In algorithm 4, the server receives integers
+of single users; here, the shuffler must output only sums over users.
 """
 
 from __future__ import annotations
@@ -47,10 +46,11 @@ from discreet.device.shuffle_payload import COIN, Family, SessionConfig, write
 _TABULATED = (
     1024,
     2**16,
-)  # if the number of fair bits of a counter is in this range, their number of ones is drawn by inversion
+)  # if a counter has this many fair bits, their number of ones is drawn by inversion
 _FIXED = 192  # number of bits after the binary point of a tabulated probability
 _DOUBT = 1 << (_FIXED - 160)
-MOST_FLIPS = 2**28  # largest number of noise bits of a user in one family: 32 MB if fair, 1 GB if not
+MOST_FLIPS = 2**28  # largest number of noise bits of a user in one family; they need 32 MB if fair, and
+# otherwise 1 GB
 
 __all__ = ["BitCoins", "ShuffleEncoder", "Sizes", "SystemCoins", "checked_life"]
 
@@ -61,9 +61,9 @@ class BitCoins(WordCoins, Protocol):
 
 
 class Sizes(Protocol):
-    """Interface of the sizes against which a trajectory is checked.
+    """Interface of the sizes with which a trajectory is checked.
 
-    ``row_table`` (S, A) is the number of each pair, or -1 where the action is not admissible.
+    ``row_table`` (S, A) contains the row number of each pair, or -1 where the action is not admissible.
     """
 
     @property
@@ -215,7 +215,7 @@ def checked_life(
 
 @dataclass(frozen=True)
 class ShuffleEncoder:
-    """Encoder that a device uses. Every trajectory gives one message of ``form.size`` bytes.
+    """Encoder on a user's device. Every trajectory gives one message of ``form.size`` bytes.
 
     ``form`` is published by the server for the batch. ``plan`` is the number of the user's plan.
     """

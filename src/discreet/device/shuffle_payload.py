@@ -1,33 +1,33 @@
-r"""Payload of the messages of the shuffle protocol: packing of one user's bits, and a strict reader.
+r"""Payload of messages in the shuffle protocol: packing of one user's bits, and a strict reader.
 
-Content of a message. For every counter of a batch, a message has the user's ``own`` bits (one bit, or two for
-a centred reward) and ``flips`` noise bits. Only the number of ones among these bits leaves the device. The
-bits of a counter are interchangeable, so that shuffling them would reveal the same number.
+*Content of a message.* For every counter of a batch, a message has the user's ``own`` bits (one bit, or two
+for a centred reward) and ``flips`` noise bits. Only the number of ones among these bits leaves the device.
+The bits of a counter are interchangeable, so shuffling them would reveal the same number.
 
-Layout of the payload. Words are little-endian. The size is public and the same for every user of a batch. For
-each family in order, the number of ones of each counter is a digit in [0, own + flips]. The digits are
+*Layout of the payload.* Words are little-endian. The size is public, and the same for every user of a batch.
+For each family in order, the number of ones of each counter is a digit in [0, own + flips]. The digits are
 written in base own + flips + 1. Each word of 64 bits contains as many digits as fit, and the first digit is
-the lowest. The last word of a family is filled up with digits 0. The payload is in the common envelope of all
+the lowest. The last word of a family is padded with digits 0. The payload is in the common envelope of all
 messages (:mod:`discreet.device.message_envelope`).
 
-An encoding that lists only the ones would be shorter if there are few ones, and its length would reveal their
-number. The reader rejects all bytes that do not have exactly the layout above, including digits that are not
-below the base. Therefore no user can shift a counter by more than the bits of one user.
+An encoding that lists only the ones would often be shorter, but its length would reveal the number of ones.
+The reader rejects all bytes that do not have exactly the layout above, including digits that are not below
+the base. Therefore no user can change a counter by more than the bits of one user.
 
-Privacy loss of one message without the shuffler (:attr:`SessionConfig.guarantee`). No finite epsilon holds.
+*Privacy loss of one message without the shuffler* (:attr:`SessionConfig.guarantee`). No finite epsilon holds.
 All m noise bits of a counter are 1 with probability top, and all are 0 with probability bottom. These
 probabilities are p^m and (1 - p)^m, or (p (1 - p))^(m/2) for both if the bits are paired. In these cases, the
-counter is larger or smaller than it can be for a user with other own bits. Call this a visible change. At
-each step, two trajectories differ in one of the following ways, in counters with independent noise:
+counter has a value that is impossible for a user with other own bits. This is called a visible change. At
+each step, two trajectories differ in one of the following ways. The affected counters have independent noise.
 
-- another pair: in each family, the own bit of one counter changes from 1 to 0, and the own bit of another
+- different pairs: in each family, the own bit of one counter changes from 1 to 0, and the own bit of another
   counter from 0 to 1. For centred rewards, the sum of the own bits changes from 2 y to 1 in one counter and
   from 1 to 2 y' in another. The worst case is taken over all y and y'. In each counter, the change is visible
   with probability max(top, bottom);
-- the same pair and another successor: two counters of the transitions and the counter of the reward differ.
-  All own bits of the reward's counter can change. The change is visible with probability max(top, bottom).
-  For both bits of a centred reward, it is visible with the probability of at least m - 1 ones (or of at most
-  one).
+- the same pair and different next states: two counters of the transitions and the counter of the reward
+  differ. All own bits of the reward's counter can change. The change is visible with probability max(top,
+  bottom). For both bits of a centred reward, it is visible with the probability of at least m - 1 ones (or of
+  at most one).
 
 ``shows`` is 1 minus the product over the steps of the smallest probability that no change is visible. No pair
 of trajectories has a larger probability of a visible change. The bound is attained if the first way is the
@@ -58,16 +58,16 @@ __all__ = ["COIN", "KINDS", "Family", "SessionConfig", "Kind", "pack", "payload"
 
 @dataclass(frozen=True)
 class Family:
-    """Family of counters, and the noise that each user adds to each of them.
+    """Family of counters, with the noise that each user adds to each counter.
 
     Parameters
     ----------
-    kind : counted quantity: "visits" (h, s, a), "transitions" (h, s, a, s'), "rewards" or "centered_rewards"
-        (h, s, a), rounded at random to bits.
+    kind : counted quantity: "visits" (h, s, a), "transitions" (h, s, a, s'), or "rewards" or
+        "centered_rewards" (h, s, a). Rewards are rounded to bits at random.
     flips : number m >= 1 of noise bits of one user in one counter.
     coin : integer in [1, 2^31]; a noise bit is 1 with probability coin / 2^32.
-    paired : if True, ``flips`` is even, and the second half of the noise bits are 1 with probability 1 -
-        coin / 2^32, so that the noise is symmetric. True for centred rewards, and False for other kinds.
+    paired : if True, ``flips`` is even, and the second half of the noise bits are 1 with probability 1 - coin
+        / 2^32. The noise is then symmetric. True for centred rewards, and False for other kinds.
     """
 
     kind: Kind
@@ -105,7 +105,7 @@ class Family:
         """Probabilities of extreme noise in one counter.
 
         They are P(all noise bits are 1), P(all noise bits are 0), and the largest probability that a change
-        of all own bits is visible (see the module docstring).
+        of all own bits is visible.
         """
         m, p = self.flips, self.coin / COIN
         if not self.paired:
@@ -132,7 +132,7 @@ class Family:
 
 @dataclass(frozen=True)
 class SessionConfig(forms.OfPairs):
-    """Public form of a session, with which a device encodes its message and a shuffler reads the message.
+    """Public form of a session. A device encodes messages with it, and a shuffler reads them with it.
 
     The form is fixed before any data are seen.
 
@@ -142,7 +142,7 @@ class SessionConfig(forms.OfPairs):
     families : families of counters, in the order of the message.
     rows : (S, A) row numbers of the pairs as tuples, -1 for inadmissible actions. If None, every action is
         admissible, and the row is s A + a.
-    session : number in [0, 2^64). Every session must have a different number.
+    session : number in [0, 2^64). Each session must have a unique number.
     step : the only step in [0, H) whose counters are sent, or None to send the counters of all steps.
     """
 
@@ -181,7 +181,9 @@ class SessionConfig(forms.OfPairs):
 
     @classmethod
     def from_bytes(cls, published: bytes) -> SessionConfig:
-        """Return the form from its ``published`` bytes. Raises ``ValueError`` for other bytes."""
+        """Return the form from its ``published`` bytes. Raises ``ValueError`` if the bytes are not such a
+        form.
+        """
         _, fields = forms.taken_apart(published, (cls.KIND,))
         try:
             fields["families"] = tuple(Family(*family) for family in fields["families"])

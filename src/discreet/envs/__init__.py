@@ -1,6 +1,6 @@
-"""Environments: functions with keyword options that return a :class:`TabularMDP`.
+"""Environments: functions that take keyword options and return a :class:`TabularMDP`.
 
-Gymnasium and icu-sepsis are imported only by the functions that need them.
+Gymnasium and icu-sepsis are imported only by the functions that need these packages.
 """
 
 # ruff: noqa: F401 - some functions have the name of their module, so they must be imported here first

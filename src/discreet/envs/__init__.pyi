@@ -40,6 +40,8 @@ from discreet.envs.switching_chain import switching_chain as switching_chain
 from discreet.envs.synthetic_linear import synthetic_linear as synthetic_linear
 from discreet.envs.synthetic_linear import synthetic_linear_behaviour as synthetic_linear_behaviour
 from discreet.envs.synthetic_linear import synthetic_linear_mdp as synthetic_linear_mdp
+from discreet.envs.vitals import Stays as Stays
+from discreet.envs.vitals import VitalsWorld as VitalsWorld
 from discreet.experiments.build_run import sweep as sweep
 from discreet.registry import make as make
 from discreet.registry import register as register

@@ -12,12 +12,12 @@ from discreet.utils.random_streams_kernels import ROLE_MODEL, generator_at, run_
 def bandit(
     *, contexts: int = 1, actions: int = 10, horizon: int = 10, spread: float = 1.0, seed: int = 0
 ) -> TabularMDP:
-    """Return a contextual bandit over H steps. Each step draws a uniform context, independent of the actions.
+    """Return a contextual bandit over H steps. Each step has a uniform context, independent of the actions.
 
     Parameters
     ----------
     contexts : int
-        S, at least 1. With one context, each user plays a multi-armed bandit H times.
+        S, at least 1. With one context, each user has a multi-armed bandit with H rounds.
     actions, horizon : int
         A and H, each at least 1.
     spread : float
@@ -44,21 +44,22 @@ def bandit(
 def gamble(
     *, chance: float = 0.05, safe: float = 0.3, actions: int = 3, horizon: int = 10, seed: int = 0
 ) -> TabularMDP:
-    """Return an environment with one safe action that has a small reward, and several risky actions
-    (gambles).
+    """Return an environment with one safe action that has a small reward, and several risky actions.
 
-    There are three states: *choosing*, *won* and *lost*. The first state is *choosing*. In it, the safe
-    action has mean reward ``safe`` and leads to *choosing* again. Every gamble has reward 0 and leads to
-    *won* with its probability of winning, and otherwise to *lost*. *Won* and *lost* are absorbing. At every
-    step, the reward is 1 in *won* and 0 in *lost*. The best gamble wins with probability safe H / (H - 1) +
-    ``chance``. With probability safe H / (H - 1), a gamble at the first step would have the same expected
-    return as H safe actions. All other gambles win with half the probability of the best gamble.
+    The risky actions are called gambles. There are three states: *choosing*, *won* and *lost*. The first
+    state is *choosing*. There, the safe action has mean reward ``safe`` and leads to *choosing* again. Every
+    gamble has reward 0 and leads to *won* with its probability of winning, and otherwise to *lost*. *Won* and
+    *lost* are absorbing. At every step, the reward is 1 in *won* and 0 in *lost*.
+
+    With probability of winning safe H / (H - 1), a gamble at the first step has the same expected return as H
+    safe actions. The best gamble wins with probability safe H / (H - 1) + ``chance``. All other gambles win
+    with half the probability of the best gamble.
 
     Parameters
     ----------
     chance : float
-        Excess of the best gamble's probability of winning, above 0; safe H / (H - 1) + chance must be at most
-        1.
+        Excess of the best gamble's probability of winning, above 0. The sum safe H / (H - 1) + chance must be
+        at most 1.
     safe : float
         Mean reward of the safe action, in (0, 1).
     actions, horizon : int

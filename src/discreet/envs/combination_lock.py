@@ -22,11 +22,12 @@ def combination_lock(
 ) -> TabularMDP:
     """Return a seeded stationary random MDP for deep exploration, with start state 0.
 
-    States 0 .. depth - 1 are the lock states. In each of them, one action, drawn at random, is right. The
-    right action leads to the next lock state with a probability p drawn uniformly from [0.5, 0.9], and
-    otherwise stays. Every wrong action leads to one fixed state, drawn uniformly from the traps, this lock
-    state and all earlier lock states. In the last lock state, the right action has a mean reward drawn
-    uniformly from [0.7, 1]; it stays with probability p and otherwise goes back to the previous lock state.
+    States 0 to depth - 1 are the lock states. In each of them, one randomly drawn action is right. The right
+    action leads to the next lock state with a probability p drawn uniformly from [0.5, 0.9]. Otherwise the
+    state does not change. Every wrong action leads to one fixed state, drawn uniformly from the traps, this
+    lock state and all earlier lock states. In the last lock state, the right action has a mean reward drawn
+    uniformly from [0.7, 1]. This action stays with probability p and otherwise goes back to the previous lock
+    state.
 
     All other states are traps. Their transition rows are drawn from Dirichlet(0.3) over the traps and state
     0. Every action in a trap, and every wrong action in state 0, has a mean reward drawn uniformly from [0,
@@ -40,7 +41,7 @@ def combination_lock(
     horizon : int
         H, at least 1.
     seed : int
-        Seed of NumPy's generator Philox, at least 0. Equal options and seeds give equal MDPs.
+        Seed of NumPy's generator Philox, at least 0. The same options and seed give the same MDP.
     depth : int, optional
         Number of lock states, 2..S. None: all states are lock states, and there are no traps.
     rewards : "bernoulli" or "deterministic"

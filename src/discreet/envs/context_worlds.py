@@ -36,7 +36,7 @@ class ContextWorld:
     Raises
     ------
     ValueError
-        If ``features`` is not a FeatureMap, or contexts or means have another shape or range.
+        If ``features`` is not a FeatureMap, or if contexts or means have a wrong shape or range.
     """
 
     __repr__ = brief
@@ -66,17 +66,17 @@ class ContextWorld:
 
     @property
     def horizon(self) -> int:
-        """Number of decisions of a user: 1."""
+        """Number of decisions per user, which is 1."""
         return 1
 
     @property
     def layout(self) -> Layout:
-        """Layout with one state and one step; the context replaces the state."""
+        """Layout with one state and one step. The context replaces the state."""
         return Layout(1, self.actions, 1)
 
     @property
     def reward_map(self) -> RewardMap:
-        """Map between rewards and the environment's units: the identity."""
+        """Map between rewards and the units of the environment, which is the identity."""
         return RewardMap()
 
 
@@ -127,10 +127,10 @@ class SharedMeans:
 
 @dataclass(frozen=True, eq=False)
 class ActionMeans:
-    """Mean rewards of contexts x (n, q) with coefficients (A, q + 1); the last is the intercept.
+    """Mean rewards of contexts x (n, q) with coefficients theta (A, q + 1).
 
-    With m = theta (x, 1), ``link`` "linear" gives 1/2 + m, clipped to [0.02, 0.98]. The link "logit" gives
-    the logistic function of 6 m.
+    The last coefficient is the intercept. With m = theta (x, 1), the ``link`` "linear" gives 1/2 + m, clipped
+    to [0.02, 0.98]. The link "logit" gives the logistic function of 6 m.
     """
 
     theta: Floats
@@ -145,12 +145,13 @@ class ActionMeans:
 def shared_contexts(
     dimension: int = 10, actions: int = 5, scale: float = 0.45, seed: int = 0
 ) -> ContextWorld:
-    """Return an environment in which each action has features, with common coefficients.
+    """Return an environment in which each action has features, and all actions have common coefficients.
 
-    Each action of each user has a uniformly random unit vector x of length ``dimension``. Its mean reward is
-    1/2 + theta x, with ||theta|| = ``scale`` (at most 1/2).
+    For each action of each user, the features are a uniformly random unit vector x of length ``dimension``.
+    The mean reward of the action is 1/2 + theta x, with ||theta|| = ``scale`` (at most 1/2).
 
-    dimension : at least 1. actions : at least 2. seed : determines theta. Raises ``ValueError`` for others.
+    dimension : length of x, at least 1. actions : number of actions, at least 2. seed : seed of theta. Raises
+    ``ValueError`` for other values.
     """
     d, a = checks.integer("dimension", dimension, 1), checks.integer("actions", actions, 2)
     theta = _direction(d, scale, np.random.default_rng([checks.integer("seed", seed, 0), 1]))
@@ -160,11 +161,11 @@ def shared_contexts(
 
 
 def fixed_arms(dimension: int = 10, actions: int = 20, scale: float = 0.45, seed: int = 0) -> ContextWorld:
-    """Return an environment like :func:`shared_contexts`, with the same features of actions for all users.
+    """Return an environment like :func:`shared_contexts`, in which the features are the same for all users.
 
-    Contexts then cause no exploration, so a learner must explore on its own.
+    Contexts then cause no exploration, so the learner must explore by its choice of actions.
 
-    dimension, actions, scale, seed : as in :func:`shared_contexts`. Raises ``ValueError`` for other values.
+    dimension, actions, scale, seed : see :func:`shared_contexts`. Raises ``ValueError`` for other values.
     """
     d, a = checks.integer("dimension", dimension, 1), checks.integer("actions", actions, 2)
     rng = np.random.default_rng([checks.integer("seed", seed, 0), 2])
@@ -182,19 +183,19 @@ def per_action_contexts(
     radius: float | None = None,
     seed: int = 0,
 ) -> ContextWorld:
-    """Return an environment in which each action has separate coefficients on the user's columns.
+    """Return an environment in which each action has separate coefficients of the user's columns.
 
     The columns are independent N(0, 0.4^2), clipped to [-1, 1].
 
-    columns, actions : at least 1 and 2.
+    columns : number of columns, at least 1. actions : number of actions, at least 2.
 
     scale : norm of each action's coefficients without the intercept, at most 1/2.
 
-    link : "linear" or "logit", see :class:`ActionMeans`.
+    link : "linear" or "logit"; see :class:`ActionMeans`.
 
-    radius : R of the feature map, or None (its default)
+    radius : R of the feature map. None: the default R.
 
-    seed : determines the coefficients.
+    seed : seed of the coefficients.
 
     Raises ``ValueError`` for other values.
     """

@@ -1,12 +1,11 @@
 """Conversion of Gymnasium's tabular environments to finite-horizon MDPs, and the reverse.
 
-An affine map takes original rewards into [0, 1]. The smallest interval that contains all original rewards and
-0 is mapped onto [0, 1]. In Gymnasium, an episode has no rewards after its end. In the MDP, every step after
-the end has the value to which the original reward 0 is mapped. Therefore returns over H steps are mapped
+An affine map takes original rewards into [0, 1]. The map takes the smallest interval that contains all
+original rewards and 0 onto [0, 1]. In Gymnasium, an episode has no rewards after its end. In the MDP, every
+step after the end has the mapped value of the original reward 0. Therefore returns over H steps are mapped
 affinely too: mapped return = H offset + scale * original return. The map preserves the order of policies by
-value and changes only the unit of regret. (If steps after the end had the mapped reward 0, long episodes
-would have a higher return. For example, every step in CliffWalking costs 1, and it would be optimal never to
-reach the goal.)
+value and changes only the unit of regret. (With mapped reward 0 after the end, long episodes would have a
+higher return. In CliffWalking, where every step costs 1, it would be optimal never to reach the goal.)
 """
 
 from __future__ import annotations
@@ -51,27 +50,28 @@ def from_gymnasium(
     Parameters
     ----------
     env_id : str or gymnasium.Env
-        ``"FrozenLake-v1"``, ``"Taxi-v4"``, ``"CliffWalking-v1"``, ..., or any environment (wrapped
-        or not) with two attributes: ``P[s][a] = [(probability, next state, reward, ended), ...]``, where
-        ``P`` and ``P[s]`` are lists or mappings, and ``initial_state_distrib`` (S,). An action that is
-        missing in ``P[s]`` is not admissible in s. A state without actions is a state in which episodes have
-        ended.
-    horizon : H; None: the environment's limit of steps, if it has one
+        Name such as ``"FrozenLake-v1"``, ``"Taxi-v4"`` or ``"CliffWalking-v1"``, or any environment (wrapped
+        or not) with two attributes. The first is ``P[s][a] = [(probability, next state, reward, ended),
+        ...]``, where ``P`` and ``P[s]`` are lists or mappings. The second is ``initial_state_distrib`` (S,).
+        An action that is missing in ``P[s]`` is not admissible in s. A state without actions is a state in
+        which episodes have ended.
+    horizon : int, optional
+        Number of steps H. None: the environment's limit of steps, if it has one.
     is_slippery, map_name : optional
         Arguments for ``gymnasium.make``; None: not passed.
 
     Returns
     -------
     TabularMDP
-        The map of rewards is its field ``reward_map``. If an episode can end in a state that has further
-        transitions in the table, an absorbing state is added as the last state, and episodes end there
-        instead.
+        MDP with the map of rewards in its field ``reward_map``. Episodes can end in a state that has further
+        transitions in the table. In this case, an absorbing state is added as the last state, and these
+        episodes end there.
 
     Raises
     ------
     ValueError
         If the environment is unknown, has no transition table or initial distribution, or has an invalid
-        table. For an invalid table the message names the state and the action.
+        table. If the table is invalid, the message names the state and the action.
     ImportError
         If Gymnasium is not installed.
     """
@@ -115,7 +115,7 @@ def _check_tabular(env: Any, label: str) -> None:
 
 
 def _limit(env: Any, label: str) -> Any:
-    """Return the environment's largest number of steps per episode; raise ``ValueError`` if it has none."""
+    """Return the environment's largest number of steps per episode. Raises ``ValueError`` if it has none."""
     horizon = None if env.spec is None else env.spec.max_episode_steps
     if horizon is None:
         raise ValueError(f"horizon = None: must be given, since {label} has no limit of steps")
@@ -125,10 +125,10 @@ def _limit(env: Any, label: str) -> Any:
 def to_gymnasium(mdp: TabularMDP, seed: int | None = None) -> gymnasium.Env[np.int64, np.int64]:
     """Return ``mdp`` as a ``gymnasium.Env`` with Discrete spaces and rewards in [0, 1].
 
-    Episodes are truncated after H steps. They terminate earlier in a terminal state whose reward is 0. The
-    dict ``info`` has two entries: ``step``, which is h, and ``action_mask`` (A,) int8. A policy for a
-    non-stationary MDP needs h in addition to the state. An inadmissible action raises ``ValueError``. The
-    first call of ``reset`` without a seed uses ``seed``.
+    Episodes are truncated after H steps. They terminate earlier in a terminal state with reward 0. The dict
+    ``info`` has two entries: ``step``, which is h, and ``action_mask`` (A,) int8. A policy for a
+    non-stationary MDP needs h in addition to the state. An inadmissible action raises ``ValueError``. If the
+    first call of ``reset`` has no seed, it uses ``seed``.
     """
     _gymnasium()
     from discreet.envs.to_gymnasium import TabularEnv
@@ -141,9 +141,9 @@ def _gymnasium() -> Any:
 
 
 def _made(env_id: Any, options: dict[str, Any]) -> Any:
-    """Return ``env_id`` if it is an environment; otherwise create the environment of this name.
+    """Return ``env_id`` if it is an environment. Otherwise create the environment with this name.
 
-    options : arguments for ``gymnasium.make``; those that are None are not passed.
+    options : arguments for ``gymnasium.make``. Arguments that are None are not passed.
     """
     gymnasium = _gymnasium()
     given = {name: value for name, value in options.items() if value is not None}
@@ -165,15 +165,15 @@ def _made(env_id: Any, options: dict[str, Any]) -> Any:
 
 
 def _size(space: Any) -> int:
-    """Return the number of values of a ``Discrete`` space; return 0 for any other space."""
+    """Return the number of values of a ``Discrete`` space. Return 0 for any other space."""
     return int(getattr(space, "n", 0)) if np.ndim(getattr(space, "n", 0)) == 0 else 0
 
 
 def _entries(table: Any) -> Iterator[tuple[int, int, float, int, float, bool]]:
-    """Yield ``(s, a, p, s', r, ended)`` for every outcome with p > 0 in ``P[s][a] = [(p, s', r, ended),
-    ...]``.
+    """Yield ``(s, a, p, s', r, ended)`` for every outcome with p > 0 in a transition table.
 
-    Raises ``ValueError`` if an outcome has another form, or if the probabilities of a pair do not sum to 1.
+    The table is ``P[s][a] = [(p, s', r, ended), ...]``. Raises ``ValueError`` if an outcome has another form,
+    or if the probabilities of a pair do not sum to 1.
     """
     for s, actions in _items(table):
         for a, outcomes in _items(actions):
@@ -201,8 +201,8 @@ def _items(table: Any) -> Iterable[tuple[int, Any]]:
 def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
     """Return the entries of a Gymnasium table ``P``, the number of states, and the list of terminal states.
 
-    declared : smallest number of states that is returned. States without actions get absorbing transitions
-    with reward 0.
+    declared : smallest number of states that can be returned. States without actions get absorbing
+    transitions with reward 0.
     """
     rows = [*_entries(table)]
     if not rows:
@@ -219,7 +219,7 @@ def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
         )
     moves_on = np.isin(s, goals) & ((after != s) | (r != 0))
     if moves_on.any():
-        # The table has transitions from a state in which episodes end, so ended episodes need a new state.
+        # Episodes end in a state with transitions in the table, so ended episodes need a new state.
         after = np.where(ended, states, after)
         empty, goals = np.append(empty, states), np.array([states])
         states += 1
@@ -237,10 +237,10 @@ def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
 def _rewards(table: _Table, transitions: NDArray[np.float64]) -> dict[str, Any]:
     """Return the arguments of :class:`TabularMDP` that define the rewards.
 
-    If (s, a) determines the reward, rewards are an (S, A) array. Otherwise they are an (S, A, S) array if
-    (s, a, s') determines the reward. In all other cases, every (s, a, s') has a discrete reward distribution.
+    If (s, a) determines the reward, rewards are an (S, A) array. If only (s, a, s') determines the reward,
+    they are an (S, A, S) array. In all other cases, every (s, a, s') has a discrete reward distribution.
 
-    transitions : (S, A, S) probabilities that were computed from the entries of ``table``.
+    transitions : (S, A, S) probabilities computed from the entries of ``table``.
     """
     s, a, p, after, r = table
     support, outcome = np.unique(r, return_inverse=True)

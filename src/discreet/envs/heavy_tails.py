@@ -1,12 +1,12 @@
-"""Environments whose rewards have heavy tails, as a learner sees them: truncated by devices at a threshold.
+"""Environments with heavy-tailed rewards that devices clip at a threshold before the learner reads them.
 
 A reward X has no bound. A device clips it to [-B, B] and sends X_B / (2 B) + 1/2, which is in [0, 1]. The
 function :func:`heavy_tailed` returns an MDP with these mapped rewards. Its ``true_rewards`` are the mapped
-means of X without truncation, and regret is computed from them. So a learner loses what truncation hides.
+means of X without clipping. Regret is computed from them, so it includes the loss due to clipping.
 
-The distribution of X_B is replaced by one on 65 values, which are dense around 0. Each reward is rounded at
-random to one of the two nearest values without bias, so the mean of X_B is exact. The probabilities are
-differences of the slopes of C(k) = E max(X - k, 0).
+The distribution of X_B is replaced by a distribution on 65 values, which are dense around 0. Each reward is
+rounded at random to one of the two nearest values without bias, so the mean of X_B is exact. The
+probabilities are differences of the slopes of C(k) = E max(X - k, 0).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def heavy_tailed(
         B, at least 1. Devices clip rewards to [-B, B].
     tail : "student" or "pareto"
         Distribution of a reward with mean m. ``student``: m plus ``scale`` times Student's t. ``pareto``: m
-        times a Pareto variable (type II) with mean 1; most rewards are then below m, and few are large.
+        times a Pareto variable (type II) with mean 1. Most Pareto rewards are below m, and a few are large.
     index : float
         Tail index, above 1. Moments of lower order are finite.
     scale : float
@@ -80,16 +80,16 @@ def heavy_riverswim(
     index: float = 2.5,
     scale: float = 1.0,
 ) -> TabularMDP:
-    """Return RiverSwim with heavy-tailed rewards that devices truncate at a public threshold.
+    """Return RiverSwim with heavy-tailed rewards that devices clip at a public threshold.
 
     Parameters
     ----------
     states, horizon : int
-        S and H, as for :func:`~discreet.envs.riverswim`.
+        S and H; see :func:`~discreet.envs.riverswim`.
     threshold : float
         B, at least 1.
     tail : "student" or "pareto"
-        Distribution of the rewards, see :func:`~discreet.envs.heavy_tailed`.
+        Distribution of the rewards; see :func:`~discreet.envs.heavy_tailed`.
     index : float
         Tail index, above 1.
     scale : float

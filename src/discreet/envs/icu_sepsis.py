@@ -2,16 +2,15 @@
 
 The MDP has 716 states (713 clusters of patients, then death, survival and the end) and 25 actions (5 levels
 of fluids times 5 levels of vasopressors). An action is admissible in a state if clinicians took it there
-often enough; there are 2 313 admissible pairs. The reward is 1 at the step that reaches survival, so the
+often enough. There are 2 313 admissible pairs. The reward is 1 at the step that reaches survival, so the
 value of a policy is the probability of survival within H steps. Trajectories come from the fitted model, not
 from patients.
 
 The data are in the ``icu-sepsis`` wheel. This module reads only the data files of the wheel, because
 importing the package prints messages and imports legacy ``gym``.
 
-Values at H = 20 (and H = 500): the uniform policy 0.685 (0.780), the expert policy in the wheel 0.692
-(0.782), and the optimal policy 0.792 (0.875). If the expert policy is renormalised on the admissible actions,
-its value at H = 20 is 0.69247 instead of 0.69198.
+Values at H = 20 (in brackets at H = 500) are 0.685 (0.780) for the uniform policy, 0.692 (0.782) for the
+expert policy in the wheel, and 0.792 (0.875) for the optimal policy.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ DEATH, SURVIVAL, END = 713, 714, 715
 
 
 def icu_sepsis(*, horizon: int = 20) -> TabularMDP:
-    """Return the ICU-Sepsis MDP over ``horizon`` steps: S = 716, A = 25, masked, stationary.
+    """Return the ICU-Sepsis MDP over ``horizon`` steps: S = 716, A = 25, with a mask, stationary.
 
-    Terminal states 713 (death), 714 (survival), 715 (end) are absorbing with reward 0 and admit
-    every action. The reward is 1 at the step that reaches survival, and is determined by the successor.
+    Terminal states 713 (death), 714 (survival) and 715 (end) are absorbing with reward 0 and admit every
+    action. The reward is 1 at the step that reaches survival, so the successor determines the reward.
 
     Raises
     ------
@@ -61,10 +60,10 @@ def expert_policy(
     Inadmissible pairs have probability 0 in the result. In the table of the wheel, inadmissible actions have
     15.6 % of the probability (mean over the 713 states). In the original environment, an inadmissible action
     has the same effect as an admissible action that is drawn uniformly. ``"environment"`` distributes the
-    probability of inadmissible actions equally over the admissible actions, which preserves the value of the
-    table's policy exactly. ``"renormalised"`` removes this probability and rescales the probabilities of
-    admissible actions, which gives a different policy with a different value. In terminal states, where the
-    table is zero, the policy is uniform.
+    probability of inadmissible actions equally over the admissible actions. This preserves the value of the
+    table's policy exactly. ``"renormalised"`` removes the probability of inadmissible actions and rescales
+    those of admissible actions. This gives a different policy with a different value. In terminal states, the
+    table is zero and the policy is uniform.
 
     horizon : H, at least 1. Raises ``ValueError`` if it is smaller.
     """

@@ -3,8 +3,8 @@ r"""Environments with public features: linear mixtures, hypercubes, and random a
 Each environment is determined by its options and a seed. Its random numbers are drawn from
 ``numpy.random.default_rng(seed)`` in the order that its docstring states. For an environment X, the function
 ``X_mdp`` returns the linear model with its weights. The function ``X`` returns the same MDP as a
-:class:`~discreet.envs.mdp.tabular.TabularMDP` with its features; simulations use this form. A learner
-receives only the features and the other public facts.
+:class:`~discreet.envs.mdp.tabular.TabularMDP` with its features. Simulations use this form. A learner reads
+only the features and the other public facts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Options = ParamSpec("Options")
 def _as_table(
     world: Callable[Options, LinearMDP | LinearMixtureMDP], name: str, words: str
 ) -> Callable[Options, TabularMDP]:
-    """Return a function with the options of ``world`` that returns the MDP of ``world`` as a table.
+    """Return a function that has the options of ``world`` and returns the MDP of ``world`` as a table.
 
     name : name of the returned function. words : first line of its docstring.
     """
@@ -63,16 +63,16 @@ def linear_mixture_mdp(
     """Return a linear mixture MDP of m base models, with separate weights at every step.
 
     Model: Jia et al. (2020) and Ayoub et al. (2020). The features are phi_i(s' | s, a) = P^i(s' | s, a) /
-    sqrt(m), where P^i is base model i. The weights are w_h = sqrt(m) times a vector in the simplex. Therefore
-    d = m and C_w = sqrt(m). The declared bounds are F01 = F+- = 1, because every coordinate of phi_v is an
+    sqrt(m), where P^i is base model i. The weights w_h are sqrt(m) times a vector in the simplex. Therefore d
+    = m and C_w = sqrt(m). The declared bounds are F01 = F+- = 1, because every coordinate of phi_v is an
     average of v divided by sqrt(m). The first state is uniform.
 
     Draws, in this order:
 
     * (m, S, A) base rows ~ Dirichlet(``concentration``) over the S states;
     * H weight vectors ~ Dirichlet(1/2) over the m models;
-    * the set of (h, s, a) with a reward; each is in the set with probability ``rewarding``;
-    * mean rewards (H, S, A) uniform on [0, 1]; they are set to 0 outside this set.
+    * the set of (h, s, a) with a reward, where each (h, s, a) is included with probability ``rewarding``;
+    * mean rewards (H, S, A) uniform on [0, 1], which are set to 0 outside this set.
 
     Parameters
     ----------
@@ -87,11 +87,11 @@ def linear_mixture_mdp(
     seed : int
         Seed of the draws, at least 0.
     rewards : "deterministic" or "bernoulli"
-        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+        Distribution of the rewards. Bernoulli rewards are 0 or 1 and have the same means.
     reward_models : int, optional
-        Number p of base tables of mean rewards, at least 1. Then p tables (S, A) are drawn in the way
-        described above, instead of H. The mean rewards of step h are a mixture of these tables; its weights
-        are drawn last, H vectors ~ Dirichlet(1/2) over the p tables. The public reward features
+        Number p of base tables of mean rewards, at least 1. Then p tables (S, A) are drawn as described
+        above, instead of H. The mean rewards of step h are a mixture of these tables. The weights of the
+        mixtures are drawn last, H vectors ~ Dirichlet(1/2) over the p tables. The public reward features
         (``features.rewards``) are psi(s, a) = (the p base rewards at (s, a)) / sqrt(p), so that ||psi|| <= 1
         and ||theta_h|| <= sqrt(p). None: rewards have no features.
 
@@ -136,11 +136,11 @@ def hypercube_mdp(
 ) -> LinearMixtureMDP:
     """Return the hard linear mixture of Zhou, Gu and Szepesvari (2021) on a hypercube.
 
-    At each step, the best action is one corner of the cube, which the learner does not know.
+    At each step, the best action is one unknown corner of the cube.
 
-    States 0 .. H - 1 are a chain. State H is the end of the chain and has no reward. State H + 1 has reward 1
-    at every step. Both are absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order of
-    ``itertools.product``. From chain state j, action a at step h leads to H + 1 with probability delta +
+    States 0 to H - 1 are a chain. State H is the end of the chain and has no reward. State H + 1 has reward 1
+    at every step. States H and H + 1 are absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order
+    of ``itertools.product``. From chain state j, action a at step h leads to H + 1 with probability delta +
     <mu_h, a>, and otherwise to j + 1. Here delta = 1 / H, mu_h is in {-gap, gap}^(d-1), and ||mu_h||_1 = D =
     gap (d - 1).
 
@@ -152,13 +152,13 @@ def hypercube_mdp(
     Parameters
     ----------
     dimension : int
-        d, 2..12; there are 2^(d-1) actions.
+        d, 2..12. There are 2^(d-1) actions.
     horizon : int
-        H, at least 2; there are H + 2 states.
+        H, at least 2. There are H + 2 states.
     gap : float, optional
         Absolute value of the coordinates of mu_h, above 0, with D <= min(delta, 1 - delta). None: delta / (2
-        (d - 1)), half of the largest allowed value. The lower bound uses a gap of order sqrt(delta / K), for
-        which no learner can identify the best actions in K episodes.
+        (d - 1)), half of the largest allowed value. The lower bound on regret uses a gap of order sqrt(delta
+        / K). With this gap, no learner can identify the best actions in K episodes.
     seed : int
         Seed of the signs of mu (H, d - 1), at least 0. Each sign is one draw of ``integers(2)``.
 
@@ -226,7 +226,7 @@ def random_linear_mdp(
     seed : int
         Seed of the draws, at least 0.
     rewards : "deterministic" or "bernoulli"
-        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+        Distribution of the rewards. Bernoulli rewards are 0 or 1 and have the same means.
 
     Raises
     ------
@@ -268,21 +268,22 @@ def wide_linear_mdp(
 ) -> LinearMDP:
     """Return a linear MDP with many states and a small feature dimension d = levels x actions.
 
-    The MDP can have thousands of states, of which a user visits at most H + 1. State s has the level l = s
-    mod L, which tabular learners do not observe. In every state, a separate random permutation assigns an
+    The MDP can have thousands of states. A user visits at most H + 1 of them. State s has the level l = s mod
+    L, which tabular learners do not observe. In every state, a separate random permutation assigns an
     *effect* to each action. The effects are: climb one level; work (stay at level l with reward ((l + 1) /
-    L)^2); slip down one level; or restart at level 0. Because of the permutations, a tabular learner learns
-    nothing about other states from the data of one state.
+    L)^2); slip down one level; or restart at level 0. Because of the permutations, the data of one state give
+    a tabular learner no information about other states.
 
-    The features are phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')} and determine transitions and rewards.
-    Here e is the effect of the action, e' is another effect, and u is the share of e', at most ``blend``.
-    Features are in the simplex: ||phi||_2 <= ||phi||_1 = 1. Coordinate (l, e) leads with probability 0.9 to
-    the level that follows from effect e. With probability 0.1 it leads one level down if e is work, and to
-    level l if e is another effect. At the level to which it leads, a coordinate reaches ``support`` states
-    with weights ~ Dirichlet(1). Therefore a transition row has at most 4 x support successors.
+    The features are phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')}. The features determine transitions and
+    rewards. Here e is the effect of the action, e' is another effect, and u is the share of e', at most
+    ``blend``. Features are in the simplex: ||phi||_2 <= ||phi||_1 = 1. Coordinate (l, e) leads with
+    probability 0.9 to the level that follows from effect e. With probability 0.1, the coordinate leads one
+    level down if e is work, and to level l if e is another effect. At this level, a coordinate reaches
+    ``support`` states with weights ~ Dirichlet(1). Therefore a transition row has at most 4 x support
+    successors.
 
     Transitions and rewards are the same at every step. The first state is uniform on level 0. The policy that
-    maximises the immediate reward takes the effect work at every step; the optimal policy climbs first.
+    maximises the immediate reward takes the effect work at every step. The optimal policy climbs first.
 
     Draws, in this order:
 
@@ -305,15 +306,15 @@ def wide_linear_mdp(
     levels : int
         L, 2..S.
     blend : float
-        Largest share u of the effect e', in [0, 1/2]. With 0, all states of a level are equal except that
-        their actions are permuted.
+        Largest share u of the effect e', in [0, 1/2]. With 0, all states of a level are equal up to the
+        permutation of their actions.
     support : int
         Number of states that a coordinate reaches at one level, at least 1. If the level has fewer states,
         the coordinate reaches all of them.
     seed : int
         Seed of the draws, at least 0.
     rewards : "deterministic" or "bernoulli"
-        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+        Distribution of the rewards. Bernoulli rewards are 0 or 1 and have the same means.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Random MDPs: transition rows are Dirichlet, and only a few pairs (s, a) have a reward."""
+"""Random MDPs with Dirichlet transition rows, in which only a few pairs (s, a) have a reward."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ def random_mdp(
     ----------
     states, actions, horizon : S, A, H, each at least 1.
     seed : int
-        Seed of NumPy's generator Philox, at least 0. Equal options and seeds give equal MDPs.
+        Seed of NumPy's generator Philox, at least 0. The same options and seed give the same MDP.
     concentration : float
         Parameter of the symmetric Dirichlet distribution of transition rows, above 0.
     successors : int, optional
-        Number of possible successors of a pair (s, a), 1..S. They are drawn uniformly. None: all states.
+        Number of possible successors of a pair (s, a), 1..S. The successors are drawn uniformly. None: all
+        states.
     rewarding : int
         Number of pairs (s, a) with a reward, 0..SA. Their mean rewards are uniform on [0.3, 1]. All other
         pairs have reward 0.
@@ -45,9 +46,10 @@ def random_mdp(
         each step, but the same pairs have a reward.
     varies : "both", "rows" or "rewards"
         Part of a non-stationary MDP that is drawn again at each step. The other part is the same at all
-        steps. Must be "both" if ``stationary``.
+        steps. With ``stationary``, the value must be "both".
     terminal : int
-        Number of terminal states, 0..S - 1. They are the last states, absorbing and without reward.
+        Number of terminal states, 0..S - 1. Terminal states are the last states; they are absorbing and have
+        no reward.
     rewards : "bernoulli" or "deterministic"
         Distribution of the rewards.
 
@@ -105,7 +107,7 @@ def _tables(
 def _subsets(draw: np.random.Generator, shape: tuple[int, ...], n: int, k: int) -> NDArray[np.int64]:
     """Draw an array of independent uniform k-subsets of range(n), of shape ``shape + (k,)``.
 
-    If k = n, every subset is range(n) in order, and no random numbers are drawn.
+    If k = n, every subset is range(n) in order, and no random number is drawn.
     """
     if k == n:
         return np.broadcast_to(np.arange(n), (*shape, n))

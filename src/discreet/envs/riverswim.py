@@ -1,8 +1,7 @@
-"""RiverSwim (Strehl and Littman 2008), with the probabilities and rewards of Chowdhury and Zhou's code
-(2021).
+"""RiverSwim (Strehl and Littman 2008), with the numbers in the code of Chowdhury and Zhou (2021).
 
-The states form a chain. Action 0 moves left and always succeeds; action 1 moves right against the current and
-can fail. The leftmost state has a small reward. The rightmost state has a large reward that is reached only
+The states form a chain. Action 0 moves left and always succeeds. Action 1 moves right against the current and
+can fail. The leftmost state has a small reward. The rightmost state has a large reward, which is reached only
 after many successful steps. A learner that stops exploring early stays at the left end.
 """
 
@@ -22,10 +21,13 @@ def riverswim(
     """Return RiverSwim: a chain with start state 0 and two actions, left (0) and right (1).
 
     The mean reward is 0.005 at (0, left), 1 at (S - 1, right), and 0 elsewhere. The action left moves down by
-    one state with probability 1; in state 0 it stays. The action right has these probabilities: in state 0,
-    stay 0.4 and up 0.6; inside the chain, down 0.05, stay 0.6 and up 0.35; in state S - 1, down 0.4 and stay
-    0.6. Source: Strehl and Littman (2008); the numbers are those of the public code of Chowdhury and Zhou
-    (2021).
+    one state with probability 1; in state 0 it stays. The action right has these probabilities:
+
+    - In state 0, it stays with 0.4 and moves up with 0.6.
+    - Inside the chain, it moves down with 0.05, stays with 0.6 and moves up with 0.35.
+    - In state S - 1, it moves down with 0.4 and stays with 0.6.
+
+    Source: Strehl and Littman (2008); the numbers are those in the public code of Chowdhury and Zhou (2021).
 
     Parameters
     ----------
@@ -34,7 +36,7 @@ def riverswim(
     horizon : int
         H, at least 1.
     rewards : "deterministic" or "bernoulli"
-        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+        Distribution of the rewards. Bernoulli rewards are 0 or 1 and have the same means.
 
     Raises
     ------

@@ -1,15 +1,16 @@
 """Synthetic linear MDP of Qiao and Wang (2023, "Offline RL with differential privacy"), appendix F.
 
 The MDP has 2 states, 100 actions, d = 10 and H = 20. The features are ``phi(s, a) = (bits(a), delta, 1 -
-delta)``, where bits(a) is the 8-bit code of the action. delta is 1 if the statements s = 0 and a = 0 are both
-true or both false, and 0 otherwise. P_h(0 | s, a) is alpha_{h,1} if delta = 1, and alpha_{h,2} if delta = 0.
+delta)``, where bits(a) is the 8-bit code of the action. The indicator delta is 1 if the statements s = 0 and
+a = 0 are both true or both false, and 0 otherwise. P_h(0 | s, a) is alpha_{h,1} if delta = 1, and alpha_{h,2}
+if delta = 0.
 
-The implementation differs from the paper's text in the scale of the features. The features in the paper have
-||phi||^2 = popcount(a) + 1, which is up to 7, but the paper's algorithm and its noise assume at most 1. Here
-the features are divided by sqrt(7), and measures and weights are multiplied by sqrt(7). The option
-``raw_features`` keeps the features of the paper. Codes up to 99 need 7 of the 8 bits, so one coordinate is 0
-everywhere, and the feature covariance is singular (``Features.dead``). The paper does not state the order of
-the bits; the default here is most significant first.
+The scale of the features differs from the paper's text. The features in the paper have ||phi||^2 =
+popcount(a) + 1, which is up to 7, but the paper's algorithm and its noise assume at most 1. Here the features
+are divided by sqrt(7), and measures and weights are multiplied by sqrt(7). The option ``raw_features`` keeps
+the features of the paper. Codes up to 99 need 7 of the 8 bits, so one coordinate is 0 everywhere, and the
+feature covariance is singular (``Features.dead``). The paper does not state the order of the bits. The
+default here is most significant first.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def synthetic_linear_mdp(
     rewards: Literal["deterministic", "bernoulli"] = "deterministic",
     raw_features: bool = False,
 ) -> LinearMDP:
-    """Return the linear MDP that belongs to a seed.
+    """Return the synthetic linear MDP of a seed.
 
     ``default_rng(seed)`` draws alpha (H, 2) and then r (H,); all numbers are uniform on [0, 1].
 
@@ -52,7 +53,7 @@ def synthetic_linear_mdp(
     bit_order : "msb" or "lsb"
         Order of the bits of an action's number in its feature vector: most or least significant first.
     rewards : "deterministic" or "bernoulli"
-        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+        Distribution of the rewards. Bernoulli rewards are 0 or 1 and have the same means.
     raw_features : bool
         True: the features of the paper, with norms up to sqrt(7). False: these features divided by sqrt(7).
 
@@ -97,7 +98,7 @@ def synthetic_linear(
     bit_order : "msb" or "lsb"
         Order of the bits of an action's number in its feature vector: most or least significant first.
     rewards : "deterministic" or "bernoulli"
-        Distribution of the rewards; Bernoulli rewards are 0 or 1 and have the same means.
+        Distribution of the rewards. Bernoulli rewards are 0 or 1 and have the same means.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Gymnasium interface of a :class:`TabularMDP`. It is a separate module because it imports Gymnasium."""
+"""Gymnasium interface of a :class:`TabularMDP`. This module is separate because it imports Gymnasium."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from discreet.envs.mdp.tabular import TabularMDP
 
 
 class TabularEnv(gymnasium.Env[np.int64, np.int64]):
-    """Gymnasium environment of a tabular MDP; see :func:`discreet.envs.to_gymnasium`."""
+    """Gymnasium environment of a tabular MDP. See :func:`discreet.envs.to_gymnasium`."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
@@ -22,15 +22,15 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         self.action_space = gymnasium.spaces.Discrete(mdp.actions)
         self._seed = seed
         self._mask = mdp.mask.astype(np.int8)
-        # Ending an episode in a terminal state omits the rewards of the remaining steps. Therefore episodes
-        # end early only in terminal states whose reward is 0.
+        # If an episode ends in a terminal state, the rewards of the remaining steps are omitted. Therefore
+        # episodes end early only in terminal states with reward 0.
         self._ends = {s for s in mdp.terminal if not mdp.row_rewards[:, mdp.layout.state_ptr[s]].any()}
         self._state = self._step = -1
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Start an episode, and return its first state and ``info``.
+        """Start an episode. Returns its first state and ``info``.
 
         A seed makes this episode and all following episodes reproducible.
         """
@@ -42,7 +42,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         return np.int64(self._state), self._info()
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        """Take one action, and return (state, reward, terminated, truncated, info)."""
+        """Take one action. Returns (state, reward, terminated, truncated, info)."""
         mdp, h = self.mdp, self._step
         if not 0 <= h < mdp.horizon or self._state in self._ends:
             raise ValueError("step: the episode has ended or not begun; call reset first")
@@ -60,7 +60,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         return np.int64(after), reward, after in self._ends, self._step == mdp.horizon, self._info()
 
     def _drawn(self, row: int) -> tuple[int, int]:
-        """Draw an entry of transition row ``row``; return the index of the entry and its successor state."""
+        """Draw an entry of transition row ``row``. Returns the index of the entry and its successor state."""
         first, last = self.mdp.row_ptr[row : row + 2]
         entry = int(self.np_random.choice(np.arange(first, last), p=self.mdp.probability[first:last]))
         return entry, int(self.mdp.successor[entry])

@@ -1,8 +1,8 @@
-"""Gymnasium environments of an ensemble of tabular MDPs: one environment, or many in one compiled step.
+"""Gymnasium environments of an ensemble of tabular MDPs: one environment, or many with a common step.
 
-Every episode is played in one member of the ensemble, which is drawn when the episode begins. The last action
-can stand for "as before" (:mod:`discreet.pipeline.world_model`). This is a separate module because it
-imports Gymnasium.
+Each episode uses one member of the ensemble, which is drawn when the episode begins. The last action can mean
+"as before": the behaviour policy chooses the action (:mod:`discreet.pipeline.world_model`). This is a
+separate module because it imports Gymnasium.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from discreet.utils.random_streams_kernels import run_key
 
 __all__ = ["VectorWorld", "WorldEnv", "observations", "world_tables"]
 
-_MODES = getattr(gymnasium.vector, "AutoresetMode", None)  # Gymnasium 1.0 has none
+_MODES = getattr(gymnasium.vector, "AutoresetMode", None)  # Gymnasium 1.0 does not have it
 _SAME_STEP = _MODES.SAME_STEP if _MODES else "SameStep"
 
 
@@ -44,8 +44,8 @@ def world_tables(
 
     - members : iterable of (T, R, S) transition rows. Only one member is in memory at a time.
     - possible : (T, R, S) mask of all next states that a member can have.
-    - action_row : (T, S, A') row in [0, R) that an action of a state draws from.
-    - rewards : (T', R) rewards of rows, and (S,) rewards on arrival, T' = 1 or H.
+    - action_row : (T, S, A') row in [0, R) for each action of a state. The next state is drawn from this row.
+    - rewards : (T', R) rewards of rows, and (S,) rewards on arrival, with T' = 1 or H.
     - ended : (S,) mask of terminal states. initial : (S,) distribution of the first state. horizon : H.
     """
     slots, rows, _ = possible.shape
@@ -71,9 +71,9 @@ def world_tables(
 
 
 def observations(states: int, observation: str | ArrayLike) -> NDArray[np.float32] | None:
-    """Return the (S, d) float32 table of observations by state, or None if the state's index is observed.
+    """Return the (S, d) float32 table of observations by state. Return None if the state's index is observed.
 
-    observation : "index", "one-hot", or (S, d) readings. Raises ``ValueError`` for anything else.
+    observation : "index", "one-hot", or (S, d) readings. Raises ``ValueError`` for any other value.
     """
     if isinstance(observation, str):
         checks.choice("observation", observation, ("index", "one-hot"))
@@ -94,11 +94,11 @@ def _space(states: int, table: NDArray[np.float32] | None, timed: bool) -> gymna
 
 
 class VectorWorld(VectorEnv):
-    """Many environments with a common compiled step; see ``WorldModel.vector_env``.
+    """Many environments with a common compiled step. See ``WorldModel.vector_env``.
 
-    When an episode ends, the next one begins in the same step (``AutoresetMode.SAME_STEP``). The observation
-    is then the first one of the new episode. ``info["final_obs"]`` has the last observation of the old
-    episode, where the mask ``info["_final_obs"]`` is true.
+    When an episode ends, the next episode begins in the same step (``AutoresetMode.SAME_STEP``). The
+    observation is then the first observation of the new episode. Where the mask ``info["_final_obs"]`` is
+    True, ``info["final_obs"]`` has the last observation of the old episode.
 
     Parameters
     ----------
@@ -107,12 +107,13 @@ class VectorWorld(VectorEnv):
     n : int
         Number of environments, at least 1.
     table : (S, d) float32, optional
-        Observation of each state; None: its index. States without a row have readings 0.
+        Observation of each state. None: the index of the state is observed. States without a row have
+        readings 0.
     time : bool
-        True: the share of the horizon that has passed is one more entry of observations, and the horizon
-        terminates episodes. False: the horizon truncates episodes.
+        True: observations have one more entry, the elapsed share of the horizon, and the horizon terminates
+        episodes. False: the horizon truncates episodes.
     made_from : mapping
-        Hash of the release, part and share.
+        Origin of the ensemble: hash of the release, part and share.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": _SAME_STEP, "render_modes": []}
@@ -146,10 +147,10 @@ class VectorWorld(VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Begin an episode in every environment, and return the first observations and an empty ``info``.
+        """Begin an episode in every environment. Returns the first observations and an empty ``info``.
 
-        seed : makes all following episodes reproducible. None: continue the random streams, which are seeded
-        by the operating system at first. options : not used.
+        seed : seed that makes all following episodes reproducible. None: continue the random streams. The
+        operating system seeds them at first. options : not used.
 
         Raises ``ValueError`` if the seed is negative.
         """
@@ -165,10 +166,10 @@ class VectorWorld(VectorEnv):
     ) -> tuple[NDArray[Any], Floats, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Take one action in every environment.
 
-        actions : (n,) integers in [0, A'). Returns observations, rewards, terminated, truncated and ``info``;
-        all are copies.
+        actions : (n,) integers in [0, A'). Returns observations, rewards, terminated, truncated and ``info``.
+        All of them are copies.
 
-        Raises ``ValueError`` if an action does not exist, or :meth:`reset` was never called.
+        Raises ``ValueError`` if an action does not exist, or if :meth:`reset` was never called.
         """
         if not self._begun:
             raise ValueError("step: no episode has begun; call reset first")
@@ -203,9 +204,9 @@ class VectorWorld(VectorEnv):
 
 
 class WorldEnv(gymnasium.Env[Any, np.int64]):
-    """One environment; see ``WorldModel.env`` and, for the parameters, :class:`VectorWorld`.
+    """One environment. See ``WorldModel.env``; :class:`VectorWorld` describes the parameters.
 
-    Its episodes are those of the first environment of a :class:`VectorWorld` with the same seed.
+    Its episodes equal those of the first environment of a :class:`VectorWorld` with the same seed.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
@@ -231,9 +232,9 @@ class WorldEnv(gymnasium.Env[Any, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode, and return its first observation and an empty ``info``.
+        """Begin an episode. Returns its first observation and an empty ``info``.
 
-        seed : makes all following episodes reproducible. options : not used.
+        seed : seed that makes all following episodes reproducible. options : not used.
 
         Raises ``ValueError`` if the seed is negative.
         """
@@ -245,9 +246,9 @@ class WorldEnv(gymnasium.Env[Any, np.int64]):
         return first[0], {}
 
     def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one action, and return (observation, reward, terminated, truncated, info).
+        """Take one action. Returns (observation, reward, terminated, truncated, info).
 
-        Raises ``ValueError`` if the action does not exist, or the episode has ended.
+        Raises ``ValueError`` if the action does not exist, or if the episode has ended.
         """
         if not self._open:
             raise ValueError("step: the episode has ended or not begun; call reset first")

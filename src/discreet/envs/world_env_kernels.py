@@ -1,7 +1,7 @@
 """Compiled steps of many environments at once. Next states are drawn by binary search in cumulative rows.
 
 Each environment has a separate random stream at the address (seed, environment). Its episodes therefore do
-not depend on the number of environments. A step uses one word for the next state. The begin of an episode
+not depend on the number of environments. A step uses one word for the next state. The beginning of an episode
 uses one word for the member of the ensemble and one word for the first state.
 """
 
@@ -25,10 +25,12 @@ class WorldTables(NamedTuple):
     """Transition rows of an ensemble of K members over the same E possible entries, as flat arrays.
 
     - action_row : (T, S, A') row of each action.
-    - row_ptr : (rows + 1,) first entry of each row. slot_rows : rows of a slot, or 0 if T = 1.
+    - row_ptr : (rows + 1,) first entry of each row.
+    - slot_rows : number of rows of a slot, or 0 if T = 1.
     - successor : (E,) next states.
     - cumulative : (K E,) cumulative probabilities within each row. The last entry of a row is 1.
-    - row_reward, arrival_reward : rewards of rows (T', rows of a slot), and of an arrival in a state (S,).
+    - row_reward : (T', rows of a slot) rewards of rows.
+    - arrival_reward : (S,) rewards of an arrival in a state.
     - ended : (S,) mask of the terminal states.
     - start : (S,) cumulative initial distribution. The last entry is 1.
     """
@@ -81,7 +83,8 @@ def step_environments(tables: WorldTables, actions: Ints, timed: bool, now: Worl
 
     timed : True if the horizon terminates episodes, False if it truncates them.
 
-    Returns -1, or the index of the first environment whose action does not exist. Then nothing has changed.
+    Returns -1 if all actions exist. Otherwise, returns the index of the first environment whose action does
+    not exist, and changes no environment.
     """
     n, entries = now.state.shape[0], tables.successor.shape[0]
     for i in range(n):

@@ -1,8 +1,8 @@
-"""Environments of an ensemble as Stable-Baselines3's own ``VecEnv``, which differs from Gymnasium's.
+"""Environments of an ensemble in the form of the class ``VecEnv`` of Stable-Baselines3.
 
-Stable-Baselines3 expects one dictionary of information for each environment. Where an episode ends, the
-dictionary has the last observation (``terminal_observation``) and whether the episode was truncated
-(``TimeLimit.truncated``). This is a separate module because it imports Stable-Baselines3.
+Stable-Baselines3 expects one dictionary of information for each environment. At the end of an episode, the
+dictionary has two entries: the last observation (``terminal_observation``), and ``TimeLimit.truncated``,
+which is True if the episode was truncated. This is a separate module because it imports Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Indices = int | Sequence[int] | None
 
 
 class SB3World(VecEnv):
-    """Many environments for Stable-Baselines3; see ``WorldModel.vector_env`` with ``sb3=True``.
+    """Many environments for Stable-Baselines3. See ``WorldModel.vector_env`` with ``sb3=True``.
 
     Parameters
     ----------
     world : VectorWorld
-        The same environments for Gymnasium. They are stepped here, and must not be stepped elsewhere.
+        The same environments for Gymnasium. This object steps them; no other code may step them.
     """
 
     def __init__(self, world: VectorWorld) -> None:
@@ -36,9 +36,9 @@ class SB3World(VecEnv):
         self._actions: NDArray[Any] = np.zeros(0, np.int64)
 
     def reset(self) -> NDArray[Any]:
-        """Begin an episode in every environment, and return the first observations.
+        """Begin an episode in every environment. Returns the first observations.
 
-        A seed of ``seed`` is used once: all following episodes are reproducible.
+        A seed that was set by ``seed`` is used once. This seed makes all following episodes reproducible.
         """
         seen, _ = self.world.reset(seed=self._seeds[0])
         self._reset_seeds()
@@ -46,13 +46,13 @@ class SB3World(VecEnv):
         return seen
 
     def step_async(self, actions: NDArray[Any]) -> None:
-        """Keep the (n,) actions for ``step_wait``."""
+        """Store the (n,) actions for ``step_wait``."""
         self._actions = actions
 
     def step_wait(self) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        """Take the actions of ``step_async``, and return observations, rewards, ends and information.
+        """Take the actions of ``step_async``. Returns observations, rewards, ends and information.
 
-        Raises ``ValueError`` if an action does not exist, or ``reset`` was never called.
+        Raises ``ValueError`` if an action does not exist, or if ``reset`` was never called.
         """
         seen, rewards, terminated, truncated, info = self.world.step(self._actions)
         ends = terminated | truncated
@@ -65,38 +65,39 @@ class SB3World(VecEnv):
         return seen, rewards.astype(np.float32), ends, infos
 
     def close(self) -> None:
-        """Accept the call; no process or file is open."""
+        """Accept the call without effect, because no process or file is open."""
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Return an attribute of the common :class:`VectorWorld`, once for each environment.
 
         attr_name : name of the attribute. indices : environments; None: all.
 
-        Raises ``AttributeError`` if there is none.
+        Raises ``AttributeError`` if the attribute does not exist.
         """
         return [getattr(self.world, attr_name)] * self._count(indices)
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
         """Set an attribute of the common :class:`VectorWorld`.
 
-        attr_name : name of the attribute. value : its value. indices : not used, because all share it.
+        attr_name : name of the attribute. value : new value. indices : not used, because all environments
+        share the object.
         """
         setattr(self.world, attr_name, value)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of the common :class:`VectorWorld` once, and return its result for each environment.
+        """Call a method of the common :class:`VectorWorld` once.
 
-        method_name : name of the method. method_args, method_kwargs : its arguments. indices : environments;
-        None: all.
+        Returns the result, once for each environment. method_name : name of the method. method_args,
+        method_kwargs : arguments of the method. indices : environments; None: all.
 
-        Raises ``AttributeError`` if there is none.
+        Raises ``AttributeError`` if the method does not exist.
         """
         return [getattr(self.world, method_name)(*method_args, **method_kwargs)] * self._count(indices)
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
-        """Return False for each environment: none is wrapped.
+        """Return False for each environment, because no environment is wrapped.
 
         wrapper_class : class of the wrapper. indices : environments; None: all.
         """

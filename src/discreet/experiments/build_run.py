@@ -1,4 +1,4 @@
-"""Build the environment, learner and privatizer that a configuration describes, and prepare the run.
+"""Construction of environment, learner and privatizer from a configuration, and preparation of the run.
 
 Names and options are looked up in :mod:`discreet.registry`.
 """
@@ -32,11 +32,11 @@ __all__ = ["objects", "prepare", "resolved", "route", "sweep"]
 def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Assign each option to the learner or the privatizer, and convert its value to the option's type.
 
-    Returns the options with the names ``learner.X`` or ``privatizer.X``.
+    Each option in the result has the name ``learner.X`` or ``privatizer.X``.
 
-    Raises ``ValueError`` for an unknown option (the message ends with the known options), and for a value of
-    the wrong type. Also raises ``ValueError`` if an option has no prefix and both the learner and the
-    privatizer have an option of this name.
+    Raises ``ValueError`` for an unknown option and for a value of the wrong type. The message for an unknown
+    option lists the known options. Also raises ``ValueError`` if an option has no prefix and both the learner
+    and the privatizer have an option of this name.
     """
     found = {"learner": entry("learner", learner), "privatizer": entry("privatizer", privatizer)}
     # a table [options.learner.prior] with the keys file and strength
@@ -71,7 +71,7 @@ def resolved(config: RunConfig) -> RunConfig:
     :func:`route`.
 
     If the privatizer has no budget, epsilon and delta are removed, so that they are not part of the
-    description of the run. Raises ``ValueError`` under the conditions of :func:`discreet.registry.build` and
+    description of the run. Raises ``ValueError`` in the same cases as :func:`discreet.registry.build` and
     :func:`route`.
     """
     for module in config.plugins:
@@ -110,9 +110,9 @@ def objects(config: RunConfig) -> tuple[TabularMDP, Any, Any]:
 
 
 def _presets(config: RunConfig) -> dict[str, str | None]:
-    """Return the preset for the learner and the preset for the privatizer.
+    """Return the preset of the learner and the preset of the privatizer.
 
-    The entry of a part that does not have the preset is None.
+    An entry is None if the part does not have the preset.
 
     Raises ``ValueError`` if neither part has the preset.
     """
@@ -154,21 +154,21 @@ def sweep(
     ----------
     runs : a TOML file, or its content as a mapping, in the format of :mod:`discreet.experiments.sweep`
     out : folder
-        The results of each configuration are stored in their own folder inside ``out``. Seeds that are
-        already stored are not run again. Several processes with the same ``out`` share the work. If None, all
-        results are kept only in memory.
+        Each configuration has its own folder inside ``out``, with its results. Seeds that are already stored
+        are not run again. Several processes with the same ``out`` share the work. If None, all results are
+        kept only in memory.
     workers : int, optional
         Number of parallel runs (default: the number of processors).
     executor : concurrent.futures.Executor or Engine, optional
-        Executes all runs. Its workers build the set-ups from the configurations. The results are the same,
-        bit for bit, as without an executor.
+        Executes all runs. Its workers build the set-ups from the configurations. The results are bit for bit
+        the same as without an executor.
     progress : callable, optional
         Function that is called with (number of the run, number of users simulated so far) during the runs.
 
     Raises
     ------
     ValueError
-        If any configuration is invalid. In this case no run is started.
+        If any configuration is invalid. In this case, no run is started.
     """
     from discreet.experiments import sweep as sweeps
     from discreet.experiments.engine import Engine as Seam

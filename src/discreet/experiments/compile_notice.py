@@ -1,6 +1,4 @@
-"""Print a notice when kernels are compiled. The notice is printed once, even if a run has several
-processes.
-"""
+"""Notice that kernels are being compiled. It is printed once, even if a run has several processes."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ __all__ = ["announce", "in_workers"]
 
 
 class _Announcer(Listener):
-    """Listener that announces the first compilation. It does so once, even if a run has several processes.
+    """Listener that announces the first compilation once, even if a run has several processes.
 
     A kernel that is loaded from the cache causes no announcement.
     """
@@ -46,10 +44,10 @@ def announce(say: Callable[[], None], said: Any = None) -> None:
     Parameters
     ----------
     say : a function of a module, so that it can be sent to workers.
-    said : flag that all processes share, which is set after the announcement. The process that starts the
-        workers creates this flag; None for a process that is not a worker.
+    said : flag that all processes share. It is set after the announcement. The process that starts the
+        workers creates this flag. It is None for a process that is not a worker.
 
-    The first call in a process counts; later calls have no effect.
+    Only the first call in a process has an effect.
     """
     global _announcer
     if _announcer is not None:
@@ -59,7 +57,7 @@ def announce(say: Callable[[], None], said: Any = None) -> None:
 
 
 def in_workers() -> dict[str, Any]:
-    """Return arguments for a process pool, so that its workers announce compilations as this process does."""
+    """Return arguments for a process pool with which its workers announce compilations."""
     if _announcer is None:
         return {}
     if _announcer.said is None:

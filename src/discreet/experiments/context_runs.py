@@ -1,9 +1,10 @@
 """Simulation of users with real-valued contexts, for contextual bandits.
 
-Users are simulated in chunks. The exact records of a chunk are added to the session as those of real users
-would be. Under local privacy, the sum of the devices' messages is drawn from its exact distribution; with
-``stepwise`` every device randomizes its own record. Regret is the exact sum over users of the highest mean
-reward in the user's context minus the mean reward of the user's action.
+Users are simulated in chunks. The exact records of a chunk are added to the session in the same way as the
+records of real users. Under local privacy, the sum of the devices' messages is drawn from its exact
+distribution. With ``stepwise``, every device randomizes its own record. The regret of a user is the highest
+mean reward in the user's context minus the mean reward of the user's action. Total regret is the exact sum
+over users.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from discreet.mechanisms.seeded_rng import SeededRng
 
 __all__ = ["ContextSetup", "chosen_actions"]
 
-_CHUNK = 20_000  # users that are simulated together
-_VALUED = 200_000  # contexts from which values are estimated
+_CHUNK = 20_000  # number of users that are simulated together
+_VALUED = 200_000  # number of contexts from which values are estimated
 
 
 def chosen_actions(plan: Plan, phi: Floats, shared: bool, rng: Generator) -> Ints:
     """Return the actions (n,) of n users with features phi under a plan.
 
-    plan : policy (blocks, p), and context with "random", and for explorers "root"; see
+    plan : policy (blocks, p), and context. The context contains "random" and, for explorers, "root"; see
         :meth:`~discreet.learners.online.linear_bandit.LinearBandit.plan`.
 
     phi : (n, A, p) if the actions share coefficients (``shared``), otherwise (n, p).
 
-    rng : public random numbers of explorers and of users who act at random.
+    rng : random numbers of explorers and of users who act at random. These numbers are public.
     """
     n, blocks = len(phi), len(plan.policy)
     actions = phi.shape[1] if shared else blocks
@@ -75,14 +76,14 @@ class ContextSetup:
     episodes : int
         K, the number of users.
     by : "auto", "episode" or "batch"
-        Under local privacy, "episode" simulates each device, as ``stepwise`` does.
+        Mode of simulation. Under local privacy, "episode" simulates each device, as ``stepwise`` does.
     stepwise : bool
-        Submit users' records one by one.
+        If True, users' records are submitted one by one.
 
     Raises
     ------
     ValueError
-        If the parts do not fit together.
+        If the parts are incompatible.
     """
 
     __repr__ = brief
@@ -104,7 +105,7 @@ class ContextSetup:
                 f"learner = {type(self.learner).__name__}: must read contexts, such as LinearBandit, in a "
                 "world of contexts"
             )
-        _ = self.guarantee  # raises ValueError if the parts do not fit together
+        _ = self.guarantee  # raises ValueError if the parts are incompatible
 
     @cached_property
     def spec(self) -> ProblemSpec:
@@ -137,7 +138,7 @@ class ContextSetup:
 
     @cached_property
     def times(self) -> Ints:
-        """(releases + 1,) number of users before each release that is followed by users, and finally K."""
+        """(releases + 1,) number of users before each release that is followed by users, and then K."""
         times = self.schedule.release_times
         return np.append(times[times < self.episodes], self.episodes)
 
@@ -148,12 +149,12 @@ class ContextSetup:
 
     @property
     def fused(self) -> bool:
-        """False: no compiled loop runs this experiment."""
+        """False, because no compiled loop runs this experiment."""
         return False
 
     @property
     def privacy_note(self) -> None:
-        """None: the guarantee covers all data of the learner."""
+        """None, because the guarantee covers all data of the learner."""
         return None
 
     @property
@@ -185,8 +186,8 @@ class ContextSetup:
     def run(self, seed: int, run: int, progress: Progress | None = None, stop: Any = None) -> SeedRun:
         """Simulate the repetition with index ``run`` under ``seed``.
 
-        progress : function that is called with (run, number of users simulated so far). stop : an event; when
-        it is set, the run ends with ``InterruptedError``.
+        - progress : function that is called with (run, number of users simulated so far).
+        - stop : an event; when it is set, the run ends with ``InterruptedError``.
         """
         randomness, begin = Seeded(seed, run), time.perf_counter()
         keys = randomness.keys

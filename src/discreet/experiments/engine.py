@@ -1,21 +1,21 @@
 """Execution of runs: in this process, in local worker processes, or on a cluster engine.
 
-All of them have one interface: :func:`results` applies calls to items on an :class:`Engine`, and yields each
+All of these have one interface. :func:`results` applies calls to items on an :class:`Engine`, and yields each
 result when it is computed. An :class:`Engine` is a standard executor (:mod:`concurrent.futures`) together
 with its number of parallel tasks (``width``). The result of a call depends only on settings and seed.
-Therefore no bit of a result depends on the engine, the number of workers, the order of tasks or the death of
+Therefore a result does not depend on the engine, the number of workers, the order of tasks, or the failure of
 a worker.
 
-* Items that take little time share a task, even if they belong to different jobs. The items of a task are
-  expected to take at most :attr:`Engine.together` seconds together.
+* Short items share a task, even if they belong to different jobs. The items of a task are expected to take at
+  most :attr:`Engine.together` seconds in total.
 * If a worker dies, only the items of its task are tried again, at most :data:`RETRIES` times.
-* Workers must have the same code as the sender. Every call carries the versions of the sender's code, and a
+* Workers must have the same code as the sender. Every call contains the versions of the sender's code. A
   worker with other versions raises an error before it runs anything.
-* If the caller stops reading results (or the user presses Ctrl-C), the tasks that have not begun are
+* If the caller stops reading results (or the user presses Ctrl-C), the tasks that have not started are
   cancelled.
 
-Engines on clusters need additional packages. Their modules are imported only when an engine is opened
-(:func:`open_engine`): ``dask://HOST:PORT``, ``ray`` and ``ray://HOST:PORT``, ``slurm`` (submitit).
+Engines on clusters need additional packages. A module is imported only when its engine is opened
+(:func:`open_engine`): ``dask://HOST:PORT``, ``ray`` and ``ray://HOST:PORT``, or ``slurm`` (submitit).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ENGINES: Mapping[str, tuple[str, str]] = {
 
 
 class EngineError(RuntimeError):
-    """Error: an engine is unavailable, its workers have other code, or they died repeatedly on the same
+    """Error: an engine is unavailable, its workers have other code, or they failed repeatedly on the same
     task.
     """
 
@@ -58,7 +58,7 @@ class EngineError(RuntimeError):
 class Job(Generic[R]):
     """One call for many items: ``call(items)`` returns one result for each item, in the order of the items.
 
-    what : name of the job in error messages, as in "run 7 of WHAT".
+    what : name of the job in error messages, for example WHAT in "run 7 of WHAT".
     """
 
     call: Callable[[Sequence[int]], Sequence[R]]
@@ -72,14 +72,13 @@ class Engine(AbstractContextManager["Engine"]):
     Parameters
     ----------
     name : name of the engine in error messages
-    executor : an open executor, which its owner must close; or a function that opens an executor. The
-        function is called again after a worker has died
+    executor : an open executor, which its owner must close, or a function that opens an executor. The
+        function is called again after a worker has failed
     width : number of tasks that run in parallel, at least 1 (``ValueError`` otherwise)
-    ahead : number of tasks that are submitted for each parallel task; with 2, workers do not wait for this
+    ahead : number of tasks that are submitted for each parallel task. With 2, workers do not wait for this
         process
-    together : expected duration of one task in seconds, up to which items are grouped; 0: each task has one
-        item
-    even : if True, all items are divided at the beginning into as many tasks as there are workers. This is
+    together : expected duration in seconds up to which items share a task. With 0, each task has one item
+    even : if True, all items are divided in advance into as many tasks as there are workers. This is intended
         for clusters on which a task waits long in a queue
     """
 
@@ -107,8 +106,9 @@ class Engine(AbstractContextManager["Engine"]):
 
         The caller must close the executor.
 
-        workers : number of tasks that the executor runs in parallel, at least 1. None: the executor's own
-        number of workers if it states this number, otherwise the number of processors.
+        workers : number of tasks that the executor runs in parallel, at least 1. If None, the number that the
+            executor states, or
+        otherwise the number of processors.
 
         Raises ``ValueError`` if ``executor`` is not a ``concurrent.futures.Executor``.
         """
@@ -130,12 +130,12 @@ class Engine(AbstractContextManager["Engine"]):
     def reopen(self, error: BaseException) -> None:
         """Open a new executor after the previous executor failed with ``error``.
 
-        Raises :class:`EngineError` if the caller opened the previous executor, because the engine cannot
-        replace it.
+        Raises :class:`EngineError` if the caller opened the previous executor, because the engine cannot open
+        a new one.
         """
         if self._make is None:
             raise EngineError(
-                f"{self.name}: a worker died, and the executor cannot go on ({error})"
+                f"{self.name}: a worker failed, and the executor cannot continue ({error})"
             ) from error
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._executor = self._make()
@@ -152,7 +152,7 @@ class Engine(AbstractContextManager["Engine"]):
 
         versions : versions of the code in this process, by name.
 
-        Raises :class:`EngineError`, which names the versions that differ.
+        Raises :class:`EngineError` with the versions that differ.
         """
 
     def __enter__(self) -> Engine:
@@ -196,7 +196,7 @@ def open_engine(text: str, workers: int | None = None) -> Engine:
 
 
 def timed(calls: Calls) -> list[tuple[Sequence[Any], float]]:
-    """Execute the calls of one task on a worker; return the results and the duration in seconds of each
+    """Execute the calls of one task on a worker. Returns the results, and the duration in seconds of each
     call.
     """
     found = []
@@ -235,7 +235,8 @@ class _Queue(Generic[R]):
             j, item = own
             known = self._seconds.get(j)
             cost = max(self._seconds.values(), default=0.0) if known is None else known
-            # an item that was tried before is sent in its own task, to find out which item kills workers
+            # an item that was tried before gets its own task, so that the item that makes workers fail can be
+            # identified
             alone = self._tries[own] >= (RETRIES if self._engine.even else 1)
             if count and alone:
                 break
@@ -265,15 +266,16 @@ class _Queue(Generic[R]):
         return max(1, len(self._waiting) // (2 * self._engine.width))
 
     def took(self, j: int, items: Sequence[int], seconds: float) -> None:
-        """Record the mean duration of the items of job ``j``. seconds : duration of all these items
-        together.
+        """Record the mean duration of the items of job ``j``.
+
+        - seconds : duration of all these items together.
         """
         self._seconds[j] = seconds / len(items)
 
     def again(self, j: int, items: Sequence[int], error: BaseException) -> None:
-        """Put items back into the queue after the death of their worker.
+        """Put items back into the queue after their worker failed.
 
-        Raises :class:`EngineError` if the workers of an item have died more than :data:`RETRIES` times.
+        Raises :class:`EngineError` if the workers of an item have failed more than :data:`RETRIES` times.
         """
         for item in reversed(items):
             self._tries[j, item] += 1
@@ -296,18 +298,18 @@ def results(
     completion.
 
     take : function that is called with (index of the job, item) just before an item is sent for the first
-    time; if the function returns False, the item is left out.
+        time; if the function returns False, the item is left out.
 
     Raises
     ------
     EngineError
-        If workers died repeatedly on the same item, if workers have other code, or if the engine dropped a
+        If workers failed repeatedly on the same item, if workers have other code, or if the engine dropped a
         task.
     """
     queue = _Queue(engine, jobs, take or (lambda *_: True))
     running: dict[Future[Any], Parts] = {}
     broken: BaseException | None = None
-    idle = 0  # number of consecutive executors that broke without returning a result
+    idle = 0  # number of consecutive executors that failed without returning a result
     try:
         while queue or running:
             while queue and broken is None and len(running) < engine.ahead * engine.width:
@@ -326,7 +328,7 @@ def results(
                     done = future.result()
                 except CancelledError as error:
                     raise EngineError(
-                        f"{engine.name}: gave up a task that was sent to it (is its scheduler gone?)"
+                        f"{engine.name}: dropped a task (does its scheduler still run?)"
                     ) from error
                 except engine.deaths as error:
                     for j, items in reversed(parts):

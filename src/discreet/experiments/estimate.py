@@ -20,7 +20,7 @@ from discreet.mechanisms.privatizers.local import Local
 
 @dataclass(frozen=True)
 class MechanismChoice:
-    """One mechanism that meets the privacy budget.
+    """Mechanism that meets the privacy budget.
 
     Parameters
     ----------
@@ -42,18 +42,18 @@ class Forecast:
 
     Parameters
     ----------
-    statement : the guarantee, as a sentence.
+    statement : guarantee, as a sentence.
     users : number of users, K.
     releases : number of noisy releases.
     cells : number of sums to which noise is added at each release.
-    at : numbers of users at two releases, at which ``std`` is stated. The first is the first release at or
-        after half of the users; the second is the last release.
+    at : numbers of users at the two releases for which ``std`` is stated. The first is the first release at
+        or after half of the users; the second is the last release.
     std : for each family of sums, the standard deviations of the noise in one released sum at these two
         releases.
     choices : mechanisms that meet the budget, best first.
     criterion : name of the quantity by which ``choices`` are ordered.
-    per : quantity to which the errors in ``choices`` refer: a transition count or, for sums of features, one
-        sum.
+    per : quantity to which the errors in ``choices`` refer. It is a transition count or, for sums of
+        features, one sum.
     """
 
     __repr__ = brief
@@ -74,7 +74,7 @@ class Forecast:
 
 
 def estimate_run(setup: Setup) -> Forecast:
-    """Compute the forecast of the prepared run ``setup`` from its public settings, without data.
+    """Compute the forecast of the prepared run ``setup`` from public settings only.
 
     Raises ``ValueError`` if the privatizer does not support the learner.
     """
@@ -86,7 +86,7 @@ def estimate_run(setup: Setup) -> Forecast:
     # if each batch has its own query, the two releases can have different families
     std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0] if name in laws[1]}
     choices: tuple[MechanismChoice, ...] = ()
-    counted = not isinstance(setup.query, FamilyQuery)  # its only mechanism is fresh noise in every batch
+    counted = not isinstance(setup.query, FamilyQuery)  # the only mechanism is fresh noise in every batch
     if counted and isinstance(setup.privatizer, Central | Local) and setup.privatizer.calibration == "exact":
         found = setup.privatizer.choices(setup.query, setup.schedule, Seeded(0, 0))
         best = found[0].error or 1.0

@@ -1,5 +1,6 @@
-"""Compiled code that evaluates the program of a factorization mechanism with seeded noise, for the fused
-driver.
+"""Compiled evaluation of the program of a factorization mechanism with seeded noise.
+
+The fused driver uses it.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ def walk_advance(
     code: int, ints: Ints, floats: Floats, links: Ints, weights: Floats, leaf: int, family: int, key: Words,
     offsets: Ints, scales: Floats, held: Ints, registers: Floats, state: Words, noise: Floats,
 ) -> int:  # fmt: skip
-    """Compute the noise of the prefix with ``leaf`` > 0 steps; return the index of the register that holds
-    this noise.
+    """Compute the noise of the prefix with ``leaf`` > 0 steps.
+
+    Returns the index of the register that contains this noise.
     """
     done, cells = held.shape[0] - 1, noise.shape[0]
     while held[done] < leaf:

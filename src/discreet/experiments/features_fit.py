@@ -1,12 +1,13 @@
-r"""Test whether an MDP is linear in a feature map: exactly for a known MDP, by a hypothesis test for a
-release.
+r"""Test of whether an MDP is linear in a feature map.
+
+The test is exact for a known MDP, and a hypothesis test for a release.
 
 The test on a release is post-processing, so it has no privacy cost. Linear learners assume
 
     P_h(s' | s, a) = phi(s, a)^T mu_h(s')   and   r_h(s, a) = phi(s, a)^T theta_h
 
 (linear mixtures: P_h(s' | s, a) = phi(s' | s, a)^T w_h). If these equations do not hold, linear learners
-learn a wrong model, whatever the noise and the number of users. This error cannot be detected from the
+learn a wrong model for every noise level and number of users. This error cannot be detected from the
 statistics that these learners use.
 
 **A known MDP** (simulation): the transition probabilities and rewards of the MDP are projected onto the
@@ -61,7 +62,7 @@ class FeaturesFit:
     transitions, rewards : misfit of the transition probabilities and of the mean rewards. For an MDP, the
         misfit is the largest residual. For a release, it is a lower bound of the misfit, which is 0 if
         nothing is refuted.
-    where : (h, s') with the largest misfit of transition probabilities; None if no misfit was found.
+    where : (h, s') with the largest misfit of transition probabilities; None if there is no misfit.
     failure : upper bound on the probability that a map that fits is refuted; 0 for an MDP.
     seen : share of admissible (h, s, a) for which the release gives a nontrivial interval; 1 for an MDP.
     """
@@ -95,7 +96,8 @@ def check_features(
     ----------
     source : a TabularMDP, or a Release of transition counts (``dr.mechanisms.CountQuery``). The counts can be
         those of every step, or pooled over steps.
-    features : the feature map; None: the map that belongs to the MDP. For a release, it must be ``Features``.
+    features : the feature map. If None, the map that belongs to the MDP. For a release, it must be
+        ``Features``.
     failure : allowed probability, in (0, 1), that a map that fits is refuted; used only for a release.
 
     Raises
@@ -119,11 +121,10 @@ def check_features(
 
 # -------------------------------------------------------------------------------------- known MDPs
 def world_misfit(mdp: TabularMDP, features: Features | MixtureFeatures) -> FeaturesFit:
-    """Test a known MDP: fit transition probabilities and rewards by least squares, and return the largest
+    """Test a known MDP: fit transition probabilities and rewards by least squares. Returns the largest
     residuals.
 
-    The fit uses all admissible state-action pairs; the transition probabilities of each step have a separate
-    fit.
+    The fit uses all admissible state-action pairs, and each step is fitted separately.
     """
     mask, slots = mdp.mask, mdp.transition_slots
     transitions, rewards = mdp.transitions, mdp.rewards

@@ -1,10 +1,10 @@
 """Lock files that let several processes share the work of one folder.
 
-A claim is a lock file in the same folder as the file that is to be computed. The first process that wants to
-compute this file creates the claim (``O_EXCL``), touches the claim every few seconds, and removes it when the
-result is stored. Another process takes over a claim if the claiming process has ended, or if the claim was
-not touched for ``STALE`` seconds. In the worst case of a race, two processes compute the same file. Both
-results are equal bit for bit, and each process stores its result by renaming a complete file.
+A claim is a lock file in the same folder as the file to be computed. The first process that wants to compute
+the file creates the claim (``O_EXCL``). It touches the claim every few seconds, and removes it when the
+result is stored. Another process takes over a claim if the claiming process has ended, or has not touched the
+claim for ``STALE`` seconds. In a race, two processes may compute the same file. Both results are equal bit
+for bit, and each process stores its result by renaming a complete file.
 
 :func:`shared` is the loop that uses claims. It computes the missing files that no other process has claimed,
 and then waits for the files that other processes compute.
@@ -31,7 +31,7 @@ STALE = 120.0  # Seconds without a touch after which another process takes over 
 
 
 class Claims(AbstractContextManager["Claims"]):
-    """Claims of this process on files that are to be computed. The folders of these files must exist."""
+    """Claims of this process on files to be computed. The folders of these files must exist."""
 
     def __init__(self) -> None:
         self._held, self._lock = set[Path](), threading.Lock()
@@ -138,9 +138,7 @@ class Shared(Protocol):
 
     @property
     def missing(self) -> Sequence[int]:
-        """Indices of the parts that are not stored yet, whether this process or another process will compute
-        them.
-        """
+        """Indices of the parts that are not stored yet."""
 
     def read(self) -> Sequence[int]:
         """Load all parts that are stored so far. Returns the indices of the parts that were not loaded
@@ -166,9 +164,9 @@ def shared(
     pending : sets of parts that are to be computed.
     once : function that makes one pass. It computes the missing parts that it can claim, and yields (index in
         ``pending``, result).
-    told : function that is called with (index in ``pending``, part) for each part that another process has
-        stored, or that was already stored at the beginning.
-    wait : if False, do not wait for parts that other processes have claimed, but return.
+    told : function that is called with (index in ``pending``, part) for each part that was stored before, or
+        by another process
+    wait : if False, return instead of waiting for parts that other processes have claimed
 
     Raises
     ------

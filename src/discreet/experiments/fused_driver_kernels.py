@@ -74,12 +74,12 @@ class Stream(NamedTuple):
     reward_shift: float
     cells: Floats
     ends: Ints
-    # Registers of the factorization. Without one: row 0 has filtered or last sums, row 1 has sums of
-    # measurements.
+    # Registers of the factorization. Without a factorization, row 0 has the filtered or last sums, and row 1
+    # has the sums of measurements.
     stack: Floats
     decay: float
     gain: float
-    program: Program  # of a factorization
+    program: Program  # program of the factorization
     reports: ReportArrays
     # (releases + 1, families) scales that replace `scales` at each release; without rows if not used.
     release_scales: Floats
@@ -160,8 +160,7 @@ def run_releases(
     truth: Truth, stream: Stream, side: Side, scratch: Scratch, record: Record, environment: Words,
     first: int, last: int, by_batch: bool,
 ) -> None:  # fmt: skip
-    """Simulate the releases ``first`` to ``last - 1``, and the users who follow the policies after each
-    release.
+    """Simulate the releases ``first`` to ``last - 1``, and the users after each release.
 
     All state that later calls need is in the arrays of ``stream``, ``side.memory`` and ``record``. Therefore
     a run can be split into several calls between any two releases.
@@ -352,8 +351,9 @@ def run_releases(
 def _batch(
     truth: Truth, stream: Stream, side: Side, scratch: Scratch, users: int, state: Words
 ) -> tuple[float, float]:
-    """Add the exact sums of one sub-batch of users to the stream's cells; return their regret and gap
-    regret.
+    """Add the exact sums of one sub-batch of users to the stream's cells.
+
+    Returns the regret and the gap regret of these users.
     """
     # Arrays are read from their tuples only once, as in `run_releases`.
     world, start_values, gaps = truth.world, truth.start_values, truth.gaps

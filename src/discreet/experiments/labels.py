@@ -23,9 +23,7 @@ _OF_CODE = {f"{MADE_BY}.kernels": "kernels"}
 
 
 def privacy_words(guarantee: Any) -> str:
-    """Return the trust model and the true budget as text: ``joint DP, ε = 2.1 (stated 1)`` or ``not
-    private``.
-    """
+    """Return the trust model and the true budget as text, for example ``joint DP, ε = 2.1 (stated 1)``."""
     if guarantee.trust == "none" or guarantee.epsilon is None:
         return "not private"
     nominal, digits = guarantee.epsilon_nominal, 3
@@ -41,7 +39,7 @@ def privacy_words(guarantee: Any) -> str:
 def said_options(options: Mapping[str, Any], *first: str | None) -> str:
     """Return the text of a label that states preset and options, such as `` (paper, bonus_scale=0.1)``.
 
-    An option's name has its prefix (``learner.preset``) if the name without the prefix would be ambiguous.
+    An option's name keeps its prefix (``learner.preset``) if the name is ambiguous without it.
     """
     bare = [name.rpartition(".")[2] for name in options]
     given = [
@@ -53,12 +51,12 @@ def said_options(options: Mapping[str, Any], *first: str | None) -> str:
 
 
 def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
-    """Return one label per result, and a text with the options that all results share.
+    """Return one label per result, and a string with the options that all results share.
 
-    The labels do not contain the shared options. The text of the shared options can be empty.
+    The labels do not contain the shared options. The string of the shared options can be empty.
 
-    If results of different runs would get the same label and the same privacy text, their labels also state
-    the settings in which these runs differ.
+    If results of different runs would have the same label and privacy text, their labels also state the
+    settings that differ.
     """
     given = [_in_label(result) for result in results]
     shared = {k: v for k, v in given[0].items() if v is not None and all(g.get(k) == v for g in given)}
@@ -100,9 +98,9 @@ def _told_apart(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[s
 
 
 def _differences(results: Sequence[FinishedRun]) -> list[str]:
-    """Return, for each result, a text with the settings in which the results differ.
+    """Return, for each result, a string with the settings in which the results differ.
 
-    All texts are empty if the results do not differ.
+    All strings are empty if the results do not differ.
     """
     tables = [identity({**result.config, "seed": result.seed}) for result in results]
     keys = {key for table in tables for key in table}

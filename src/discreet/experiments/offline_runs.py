@@ -1,12 +1,12 @@
-"""Learn a policy from a data set through one private release.
+"""Learning a policy from a data set with one private release.
 
-A data set is one of two types: :class:`~discreet.core.trajectories.Trajectories` (records of users), or
-:class:`SimulatedDataset` (n simulated users of a known MDP who follow a behaviour policy). The counts of
-simulated users are drawn from their exact joint distribution
-(:func:`discreet.envs.rollouts.rollout.batch_counts`), at a cost that does not grow with n. Secure noise is
-meant for records of real users; if it is used with simulated users, they are simulated one by one.
+A data set has one of two types. :class:`~discreet.core.trajectories.Trajectories` contains records of users.
+:class:`SimulatedDataset` describes n simulated users of a known MDP who follow a behaviour policy. The counts
+of simulated users are drawn from their exact joint distribution
+(:func:`discreet.envs.rollouts.rollout.batch_counts`). The cost does not grow with n. Secure noise is intended
+for records of real users. If it is used with simulated users, they are simulated one by one.
 
-A learner sees only the release. This module passes the data to the session.
+A learner reads only the release. This module passes the data to the session.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class SimulatedDataset:
     mdp : TabularMDP
     behaviour : deterministic (H, S) or stochastic (H, S, A) policy that the users follow
     users : number of users, n, from 1 to 1e10
-    seed, run : seed and index of the repetition, which determine the users' random numbers; the random
-        numbers of the noise are independent of these
+    seed, run : seed and index of the repetition. They determine the users' random numbers, which are
+        independent of those of the noise
 
     Raises
     ------
@@ -156,7 +156,7 @@ def first_visits_of(
 ) -> KeptRelease:
     """Return one release of the first-visit sums of a data set.
 
-    These sums describe the users' first visits to states, and what follows these visits.
+    These sums describe the users' first visits to states, and what follows each first visit.
 
     Parameters
     ----------
@@ -212,14 +212,14 @@ def learn_offline(
         For DecisionPoints, the privatizer must be Central or NoPrivacy.
     randomness : Seeded (simulation) or Secure
     spec : ProblemSpec, optional
-        Public facts: the layout, known rewards, and bounds of returns. None: the layout of the simulated MDP,
-        with unknown rewards.
+        Public facts: the layout, known rewards, and bounds of returns. If None, the layout of the simulated
+        MDP, with unknown rewards.
 
     Raises
     ------
     ValueError
-        If ``data`` are trajectories and ``spec`` is None, if a record is invalid, or if the parts do not fit
-        together.
+        If ``data`` are trajectories and ``spec`` is None, if a record is invalid, or if the parts are
+        incompatible.
     """
     check_role("learner", learner, "offline learner")
     check_role("privatizer", privatizer, "privatizer")

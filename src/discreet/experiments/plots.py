@@ -1,9 +1,9 @@
 """Figures of cumulative regret as a function of the number of users, with intervals and a reference line.
 
 Every curve is a mean over seeds with a pointwise 95 % band from Student's t. On logarithmic axes the band is
-computed for the logarithm of the regret. The name at the end of a curve, or in the legend, states the
-learner, the trust model and the true epsilon. The reference line is dashed, and shows the regret of the
-uniform policy, which never learns.
+computed for the logarithm of the regret. The text at the end of a curve, or in the legend, states the
+learner, the trust model and the true epsilon. The dashed reference line shows the regret of the uniform
+policy, which does not learn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNITS = "in the environment's units of reward"
 
 
 def legend_label(result: FinishedRun, label: str | None = None) -> str:
-    """Return a text that states the learner, the guarantee and the number of seeds."""
+    """Return a string that states the learner, the guarantee and the number of seeds."""
     seeds = len(result.runs)
     return (
         f"{label or result.label}: {privacy_words(result.guarantee)}; {seeds} seed{'s' if seeds > 1 else ''}"
@@ -48,7 +48,7 @@ def legend_label(result: FinishedRun, label: str | None = None) -> str:
 def draw_regret(
     axes: Axes, results: Sequence[FinishedRun], scale: str = "log", reference: bool = True
 ) -> list[tuple[float, str, str]]:
-    """Draw the curves, their bands and the reference line of the uniform policy into ``axes``.
+    """Draw the curves, their bands, and the reference line of the uniform policy into ``axes``.
 
     scale : "log" (both axes are logarithmic) or "linear".
 
@@ -104,7 +104,7 @@ def draw_regret(
 def _width(i: int, curves: int) -> float:
     """Return the width of the line of curve ``i``.
 
-    Curves drawn later are thinner, so that all overlapping curves are visible.
+    Curves drawn later are thinner, so that overlapping curves are all visible.
     """
     return 1.4 if curves < 2 else 2.4 - 1.2 * i / (curves - 1)
 
@@ -144,8 +144,8 @@ def regret_figure(
     title : first line of the title; by default, the name of the environment. The second line of the title
         describes the band.
     style : file with a matplotlib style, which takes precedence over the library's style.
-    columns : width of the figure in columns of a journal, 1 or 2; the font is then small. None: the figure is
-        7 inches wide, for screens.
+    columns : width of the figure in columns of a journal, 1 or 2; the font is then small. If None, the figure
+        is 7 inches wide, for screens.
     journal : journal that defines the width of a column (a key of
         :data:`~discreet.utils.plot_style.JOURNALS`).
 

@@ -16,15 +16,14 @@ _CELLS = 40  # width of the text bar, in characters
 
 @contextmanager
 def shown(progress: bool | Progress, title: str, total: int) -> Iterator[Progress | None]:
-    """Yield a progress callback: ``progress`` itself if it is a function, or the callback of a bar if it is
-    True.
+    """Yield a progress callback: ``progress`` if it is a function, or the callback of a bar if it is True.
 
     If ``progress`` is False, yield None.
 
     Parameters
     ----------
     title : text beside the bar.
-    total : number of users of all runs together.
+    total : number of users in all runs together.
 
     In a notebook without ipywidgets, the bar is one line of text that is rewritten in place.
     """

@@ -1,6 +1,6 @@
-"""Find the configuration from which a run of Python objects can be repeated, if such a configuration exists.
+"""Configurations that repeat a run made from Python objects, if possible.
 
-The registry remembers the name and the options of environments that ``discreet.make`` built, and finds the
+The registry stores the names and options of environments built by ``discreet.make``. It also finds the
 registered names of learners and privatizers.
 """
 
@@ -30,7 +30,7 @@ class Recipe:
 
     Parameters
     ----------
-    table : TOML table from which the run can be repeated, or that only identifies the run.
+    table : TOML table that repeats the run, or that only identifies it.
     options : options of learner and privatizer, for labels.
     environment : name of the environment with its options.
     """
@@ -41,8 +41,8 @@ class Recipe:
 
 
 def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
-    """Describe a set-up by registered names if all its parts have such a name, otherwise by the ``repr`` of
-    its objects.
+    """Describe a set-up by registered names if all its parts have one, and otherwise by the ``repr`` of its
+    objects.
     """
     environment = remembered(setup.mdp)
     learner, privatizer = named("learner", setup.learner), named("privatizer", setup.privatizer)
@@ -80,11 +80,11 @@ def _preset(
 ) -> tuple[str | None, dict[str, Any]]:
     """Return the preset of the configuration, and options that set the presets of single parts.
 
-    If one preset is right for both parts, the options are empty. Otherwise the preset is None, and each part
-    with a preset has an option ``learner.preset`` or ``privatizer.preset``.
+    If the same preset applies to both parts, the options are empty. Otherwise the preset is None, and each
+    part with a preset has an option ``learner.preset`` or ``privatizer.preset``.
 
-    This distinction is needed because the preset of a configuration applies to each part (learner,
-    privatizer) that has a preset of this name.
+    The reason is that the preset of a configuration applies to both learner and privatizer if both have a
+    preset of this name.
     """
     parts = {"learner": learner or RegisteredPart(""), "privatizer": privatizer or RegisteredPart("")}
     asked = {kind: part.preset for kind, part in parts.items()}
@@ -103,14 +103,14 @@ def _is_fixed(name: str, learner: RegisteredPart, privatizer: RegisteredPart) ->
 def _own_options(part: Any) -> dict[str, Any]:
     """Return the fields of a dataclass object that differ from their defaults and have simple values.
 
-    A simple value is a boolean, a number or a text. If ``part`` is not a dataclass object, the result is
+    A simple value is a boolean, a number or a string. If ``part`` is not a dataclass object, the result is
     empty.
     """
     if not dataclasses.is_dataclass(part) or isinstance(part, type):
         return {}
     now = {one.name: getattr(part, one.name, None) for one in dataclasses.fields(part) if one.init}
     plain = {one.name: one.default for one in dataclasses.fields(part)}
-    # errors are ignored: some options have no default value, and a preset can forbid some options
+    # errors are ignored: some options have no default value, and some presets forbid options
     with suppress(TypeError, ValueError):
         make: Any = type(part)
         same = make(preset=now["preset"]) if "preset" in now else make()
@@ -125,9 +125,9 @@ def _own_options(part: Any) -> dict[str, Any]:
 def _objects_table(
     setup: PreparedRun, seed: int, preset: str | None, said: Mapping[str, Any], world: str, own: list[str]
 ) -> dict[str, Any]:
-    """Return a table that describes a run that cannot be repeated from a file.
+    """Return a table for a run that cannot be repeated from a file.
 
-    The table states the reason, which is that the parts ``own`` have no registered names.
+    The table states the reason: the parts ``own`` have no registered names.
     """
     table = {
         "form": OBJECTS,

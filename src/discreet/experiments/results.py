@@ -1,17 +1,17 @@
 """Results of a run over several seeds, in memory and on disk.
 
-A folder holds one run: ``config.toml`` (the configuration from which the run can be repeated),
+A folder contains one run. Its files are ``config.toml`` (the configuration that repeats the run),
 ``guarantee.json`` (the privacy statement), ``about.json`` (labels and reference values), and one file per
 seed, such as ``seeds/run-00007.parquet``. A seed's file has the columns ``run, episode, regret, gap_regret``,
 and one row for each recorded number of users. Every file is written under a temporary name and then renamed.
-Therefore no file is ever incomplete, and a seed is finished if its file exists. If a folder belongs to
-another configuration, or was computed by other compiled code, ``ValueError`` is raised and nothing in the
-folder is changed.
+Therefore no file is ever incomplete, and a seed is finished if its file exists. ``ValueError`` is raised if a
+folder belongs to another configuration, or was computed by other compiled code. Nothing in the folder is
+changed then.
 
-In memory, regrets and values are in the reward units of the environment. The Parquet files hold regrets for
-rewards that are mapped to [0, 1]. Divide these regrets by ``reward_scale`` in ``about.json`` to obtain the
-environment's units. The scale is 1, except for environments from Gymnasium whose rewards are not all in [0,
-1].
+In memory, regrets and values are in the reward units of the environment. The Parquet files contain regrets
+for rewards that are mapped to [0, 1]. Divide these regrets by ``reward_scale`` in ``about.json`` to obtain
+the environment's units. The scale is 1, except for environments from Gymnasium whose rewards are not all in
+[0, 1].
 
 Regret is computed from the true MDP and the exact data of simulated users. It is not protected by the privacy
 guarantee.
@@ -64,7 +64,7 @@ class About:
 
     Parameters
     ----------
-    learner, privatizer, environment : names of the parts, for display.
+    learner, privatizer, environment : names of the parts.
     label : short description of the run.
     optimal_value, uniform_value : exact expected returns of the optimal policy and of the uniform policy, in
         the environment's units of reward per episode.
@@ -72,8 +72,8 @@ class About:
     reward_scale : factor that converts regret in the environment's units of reward to regret for rewards
         mapped to [0, 1].
     options : options of learner and privatizer (``learner.X``, ``privatizer.X``) that differ from the preset,
-        or that the user gave.
-    privacy_note : text that belongs to the guarantee, about data that the guarantee does not cover (a prior).
+        or that the user set.
+    privacy_note : text about data that the guarantee does not cover (a prior).
     """
 
     __repr__ = brief
@@ -97,8 +97,7 @@ class About:
 
         The names come from the configuration if there is one, otherwise from the objects.
 
-        label : label that the user chose; by default the label consists of the learner with its preset and
-            options.
+        label : label that the user chose; by default, the learner with its preset and options.
         """
         name, privatizer = type(setup.learner).__name__, type(setup.privatizer).__name__
         given, own = setup.label, label
@@ -125,11 +124,11 @@ class About:
 
     @property
     def statement(self) -> str:
-        """The guarantee as text, and the note."""
+        """Guarantee as text, with the note."""
         return " ".join(filter(None, (self.guarantee.statement, self.privacy_note)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without the guarantee, and without the note if there is none."""
+        """Return the fields as JSON values, without the guarantee. The note is absent if it is empty."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "guarantee"}
         return fields if self.privacy_note else {k: v for k, v in fields.items() if k != "privacy_note"}
 
@@ -184,11 +183,10 @@ class Result:
     regret, gap_regret : (seeds, M) cumulative regret, in the environment's units of reward.
     runs : (seeds,) indices of the repetitions, ascending.
     seconds_per_seed : (seeds,) duration of each repetition, in seconds.
-    seed : the seed under which the repetitions ran.
+    seed : seed of the repetitions.
     about : names, reference values, guarantee.
-    config : TOML table from which the run can be repeated, or, if this is impossible, a description of the
-        run's Python objects.
-    played : results of the single repetitions; their regrets are for rewards mapped to [0, 1].
+    config : TOML table that repeats the run or, if this is impossible, describes the run's Python objects.
+    played : results of the single repetitions. Their regrets are for rewards mapped to [0, 1].
     """
 
     episodes: Ints
@@ -206,12 +204,11 @@ class Result:
         cls, setup: PreparedRun, seed: int, runs: Iterable[SeedRun],
         config: Mapping[str, Any] | None = None, label: str | None = None,
     ) -> Result:  # fmt: skip
-        """Make the result of repetitions ``runs`` of ``setup`` under ``seed``.
+        """Create the result of the repetitions ``runs`` of ``setup`` under ``seed``.
 
         Parameters
         ----------
-        config : TOML table from which these repetitions can be repeated; by default it is derived from the
-            objects.
+        config : TOML table that repeats these repetitions; by default, it is derived from the objects.
         label : name of the run in figures and tables.
         """
         about, found = About.of(setup, config, label), list(runs)
@@ -301,7 +298,7 @@ class Result:
 
     @property
     def uniform_regret(self) -> float:
-        """Regret of the uniform policy after K users. Figures and tables use it as a reference."""
+        """Regret of the uniform policy after K users, the reference in figures and tables."""
         return self.users * (self.optimal_value - self.uniform_value)
 
     @property
@@ -424,8 +421,8 @@ class Result:
     ) -> Figure:
         """Plot the cumulative regret of this result and of ``others``; save the figure if ``path`` is given.
 
-        The arguments ``scale``, ``style``, ``columns`` and ``journal`` are those of
-        :func:`discreet.experiments.regret_figure`.
+        :func:`discreet.experiments.regret_figure` describes the arguments ``scale``, ``style``, ``columns``
+        and ``journal``.
         """
         from discreet.experiments.plots import regret_figure
 
@@ -439,8 +436,8 @@ class Result:
         Returns statistics of the differences (this result minus the other) over the seeds that both results
         have.
 
-        Raises ``ValueError`` unless both results have the same environment (name and value of the optimal
-        policy), K and seed. Otherwise their simulated users would not be the same.
+        Raises ``ValueError`` unless both results have the same environment (name and optimal value), K and
+        seed. Otherwise, their simulated users would differ.
         """
         if not isinstance(other, Result):
             raise ValueError(f"other = {checks.said(other)}: must be a Result")
@@ -526,7 +523,7 @@ class RunFolder:
     def table(self) -> dict[str, Any]:
         """Return the stored configuration. Raises ``ValueError`` if this is not a result folder."""
         if not (self.path / _CONFIG).is_file():
-            raise ValueError(f"{self.path}: is no result folder (it has no {_CONFIG})")
+            raise ValueError(f"{self.path}: is not a result folder (it has no {_CONFIG})")
         return flattened(read_toml(self.path / _CONFIG))
 
     def guarantee_table(self) -> dict[str, Any] | None:
@@ -549,12 +546,12 @@ class RunFolder:
         return self.path / _SEEDS
 
     def new_of(self, others: Sequence[RunFolder]) -> dict[int, RunFolder]:
-        """Find the repetitions that other folders of the same run have but this folder lacks. Nothing is
+        """Find the repetitions that other folders of the same run have and this folder lacks. Nothing is
         written.
 
-        Returns a dictionary from each such repetition to a folder that has it. Raises ``ValueError`` if a
-        folder belongs to another run or cannot be read, or if two folders (this folder included) have
-        different numbers for the same repetition.
+        Returns a dictionary that maps each such repetition to a folder that contains it. Raises
+        ``ValueError`` if a folder belongs to another run or cannot be read. Also raises it if two folders,
+        including this one, have different numbers for the same repetition.
         """
         have: dict[int, RunFolder] = dict.fromkeys(self.runs(), self)
         for other in others:
@@ -593,8 +590,8 @@ class RunFolder:
         import pyarrow.parquet as pq
 
         def column(values: Any, kind: Any, dtype: Any) -> Any:
-            # The column is made from bytes, because pa.array would import pandas if it is installed, which
-            # takes 0.3 s.
+            # The column is made from bytes, because pa.array imports pandas if it is installed, which takes
+            # 0.3 s.
             made = np.ascontiguousarray(values, dtype)
             return pa.Array.from_buffers(kind, made.size, [None, pa.py_buffer(made)])
 
@@ -654,7 +651,7 @@ def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> 
 def _same_guarantee(path: Path, there: Mapping[str, Any] | None, here: Guarantee) -> None:
     """Raise ``ValueError`` unless a folder's guarantee equals this guarantee.
 
-    The stored statement can have the wording of any version of the library.
+    The stored statement can have the wording of an earlier version of the library.
     """
     earlier = of_guarantee(here, OLDEST)
     older = {name: value for name, value in earlier.items() if name != "holds_if_seed_is_guessed"}

@@ -1,9 +1,9 @@
-"""Configuration of a run as TOML. It contains all settings that are needed to repeat the run, and no others.
+"""Configuration of a run as TOML: all settings that are needed to repeat the run.
 
 A configuration contains only names and options; :mod:`discreet.experiments.build_run` builds objects from
-them. The *identity* of a configuration decides whether results can be stored in the same folder. It excludes
-the number of seeds, because seeds can be added to a folder later. It includes the hash of the compiled code,
-so that seeds computed by different kernels are never mixed.
+them. The *identity* of a configuration determines whether results can be stored in the same folder. It
+excludes the number of seeds, because seeds can be added to a folder later. It includes the hash of the
+compiled code, so that results of different kernels are never mixed.
 """
 
 from __future__ import annotations
@@ -45,22 +45,23 @@ class RunConfig:
     episodes : int
         K, the number of users, at least 1.
     seeds, seed : int
-        Number of repetitions, and the seed of the run; repetition i draws its randomness from (seed, i).
+        Number of repetitions, and seed of the run. Repetition i derives its random numbers from (seed, i).
     epsilon, delta : float or None
-        The privacy budget, for privatizers that need a budget.
+        Privacy budget, for privatizers that need a budget.
     preset : str or None
-        Name of a preset, which is a set of options of the learner and the privatizer ("paper", "code:cz22").
+        Name of a preset, for example "paper" or "code:cz22". A preset is a set of options of the learner and
+        the privatizer.
     options, env_options : mapping of str to bool, int, float, str, tuple
         Options of the learner and the privatizer, and options of the environment. If both the learner and the
         privatizer have an option X, its name must be ``learner.X`` or ``privatizer.X``.
     by : "auto", "episode" or "batch"
-        Mode of simulation. Results of simulation by batches have the same distribution as results of
-        simulation by users, and are computed much faster.
+        Mode of simulation. Batch simulation is much faster, and its results have the same distribution as
+        those of user-by-user simulation.
     plugins : tuple of str
         Modules that are imported first because they register additional names.
     label : str or None
-        Name of the run in figures and tables; by default, the name consists of learner, preset and options.
-        The label is not part of the identity of the run.
+        Name of the run in figures and tables; by default, learner, preset and options. The label is not part
+        of the identity of the run.
     """
 
     env: str = "riverswim"
@@ -126,14 +127,14 @@ class RunConfig:
 
     @classmethod
     def from_toml(cls, path: Path) -> RunConfig:
-        """Read a configuration from a file. Raises ``ValueError`` if the file is missing, not TOML, or not a
-        configuration.
+        """Read a configuration from a file. Raises ``ValueError`` if the file is missing, is not TOML, or is
+        not a configuration.
         """
         return cls.from_table(tuned(read_toml(path), path.parent))
 
     def to_table(self) -> dict[str, Any]:
-        """Return the settings as TOML values. Options are sorted by name; settings that are None or empty are
-        left out.
+        """Return the settings as TOML values. Options are sorted by name. Settings that are None or empty are
+        omitted.
         """
         table: dict[str, Any] = {}
         for f in fields(self):
@@ -159,7 +160,7 @@ class RunConfig:
 
     @property
     def name(self) -> str:
-        """Readable name of the run's folder; it ends with :attr:`key`, which makes it unique."""
+        """Readable name of the run's folder. It ends with :attr:`key`, so it is unique."""
         parts = [self.env, self.learner, self.privatizer]
         if self.epsilon is not None:
             parts.append(f"eps{self.epsilon:g}")
@@ -169,11 +170,11 @@ class RunConfig:
 
 
 def tuned(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a table of settings in which a named tuning is replaced by its learner and options.
+    """Return a table of settings in which a tuning is replaced by the learner and options of the tuning.
 
     A table can name a file of ``discreet tune``: ``tuning = "FILE"``. The learner, the preset, the plug-ins
-    and the options of this file then apply; settings in the table itself take precedence. A table that is the
-    file of a tuning is returned without the description of the tuning.
+    and the options of this file then apply, except for settings in the table itself. If the table is the file
+    of a tuning, it is returned without the description of the tuning.
 
     folder : folder in which a relative path begins.
 
@@ -199,9 +200,11 @@ def tuned(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def cannot_repeat(own: list[str]) -> str:
-    """Return a text for runs that a file cannot repeat, because parts of them have no registered name.
+    """Return a string for runs that a file cannot repeat, because parts of them have no registered name.
 
-    The text names these parts, and says what the user can do. own : names of the parts.
+    The string names these parts, and says what the user can do.
+
+    - own : names of the parts.
     """
     whose = " and ".join(own) or "a part"
     has = "has" if len(own) < 2 else "have"

@@ -1,10 +1,10 @@
 """Ranges in which the options of a learner are searched (:mod:`discreet.experiments.tuning`).
 
-The registry knows the types of options, but not their useful ranges. Therefore numbers are searched only if
-:data:`RANGES` has a range for them, or if the learner's class declares one in ``SEARCH``, such as
-``SEARCH = {"rate": (0.01, 1.0)}``. Options with a list of values (``true or false``, ``'lp' or 'raw'``) are
-searched over this list. :data:`NOT_SEARCHED` lists the options that are never searched by default, each with
-the reason. An option that the user names is searched in any case.
+The registry contains the types of options, but not their useful ranges. Therefore numbers are searched only
+if :data:`RANGES` or the learner's class has a range for them, such as ``SEARCH = {"rate": (0.01, 1.0)}``.
+Options with a list of values (``true or false``, ``'lp' or 'raw'``) are searched over this list.
+:data:`NOT_SEARCHED` lists the options that are never searched by default, each with the reason. An option
+that the user names is searched in any case.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["NOT_SEARCHED", "RANGES", "Range", "draw", "search_space", "usual_spa
 
 @dataclass(frozen=True)
 class Range:
-    """Values that a trial can give to an option: the values of a list, or the numbers of an interval.
+    """Range of an option: the values of a list, or the numbers of an interval.
 
     Parameters
     ----------
     values : the list, in which all values are equally likely; empty for an interval.
     low, high : the ends of the interval.
-    log : True: the logarithm of the number is uniform. False: the number itself is uniform.
-    whole : True: the number is rounded to an integer.
+    log : if True, the logarithm of the number is uniform; if False, the number itself.
+    whole : if True, the number is rounded to an integer.
 
     Raises
     ------
@@ -61,7 +61,7 @@ class Range:
         return f"{self.low:g} to {self.high:g}, {'log-uniform' if self.log else 'uniform'}"
 
     def at(self, place: float) -> Any:
-        """Return the value at a place in [0, 1) of the range. Numbers are rounded to four digits."""
+        """Return the value at a position in [0, 1) of the range. Numbers are rounded to four digits."""
         if self.values:
             return self.values[int(place * len(self.values))]
         if self.log:
@@ -81,8 +81,9 @@ def _scale(low: float, high: float) -> Range:
     return Range(low=low, high=high, log=True)
 
 
-# Scales are log-uniform; shares and weights in [0, 1] are uniform. LEARNER.OPTION is for one learner only.
-# The intervals contain the defaults and the grids of benchmarks/studies/tuning.py and tuning_papers.py.
+# Scales are log-uniform; shares and weights in [0, 1] are uniform. LEARNER.OPTION applies to only one
+# learner. The intervals include the defaults and the grids of benchmarks/studies/tuning.py and
+# tuning_papers.py.
 RANGES: Mapping[str, Range] = {
     "bonus_scale": _scale(0.003, 3.0),  # 1 is the papers' bonus, 0.03 is usual
     "priv_scale": _scale(1e-4, 1.0),  # 1 is the papers' privacy terms, 0.003 is usual
@@ -132,20 +133,20 @@ NOT_SEARCHED: Mapping[str, str] = {
 def search_space(
     learner: str, given: Iterable[str] = (), search: Mapping[str, Any] | None = None
 ) -> dict[str, Range]:
-    """Return the ranges of the options of a learner that a tuning searches, by name of the option.
+    """Return the range of each option that a tuning searches, by name of the option.
 
     Parameters
     ----------
     learner : name in the registry.
     given : options that the user has set, which are not searched.
     search : options that are searched in addition, or in other ranges. A value is a :class:`Range`, a pair of
-        numbers (log-uniform if the first number is above 0), a list of values, text such as ``0.01:1`` or
-        ``lp,raw``, or None for the usual range.
+        numbers (log-uniform if the first is above 0), a list of values, a string such as ``0.01:1`` or
+        ``lp,raw``, or None for the default range.
 
     Raises
     ------
     ValueError
-        If an option is unknown, is both given and searched, or has no range; or if no option is left.
+        If an option is unknown, is both given and searched, or has no range, or if no option is left.
     """
     takes = registry.options_of(registry.entry("learner", learner).factory())
     usual, fixed = usual_space(learner), {*given}
@@ -171,7 +172,7 @@ def search_space(
 
 
 def usual_space(learner: str) -> dict[str, Range]:
-    """Return the ranges of the options of a learner that are searched if the user names no option.
+    """Return the ranges of the options that are searched if the user names no option.
 
     learner : name in the registry.
     """
@@ -187,7 +188,7 @@ def usual_space(learner: str) -> dict[str, Range]:
 
 
 def _usual(learner: str, name: str, annotation: Any) -> Range | None:
-    """Return the range of an option that the user gave no range; None if there is none."""
+    """Return the default range of an option; None if there is none."""
     declared = getattr(registry.entry("learner", learner).factory(), "SEARCH", {})
     if name in declared:
         return _range(name, declared[name], annotation)
@@ -205,7 +206,7 @@ def _usual(learner: str, name: str, annotation: Any) -> Range | None:
 
 
 def _range(name: str, value: Any, annotation: Any) -> Range:
-    """Return the range that a user or a learner's class wrote for an option."""
+    """Return the range of an option from the notation of a user or of a learner's class."""
     if isinstance(value, Range):
         return value
     members = {annotation, *typing.get_args(annotation)}
@@ -227,7 +228,8 @@ def _range(name: str, value: Any, annotation: Any) -> Range:
 
 
 def draw(space: Mapping[str, Range], seed: int, trial: int, attempt: int = 0) -> dict[str, Any]:
-    """Return the options of one trial: each option is drawn with probability 1/2, else it keeps its default.
+    """Return the options of one trial. Each option is drawn with probability 1/2, and otherwise keeps its
+    default.
 
     If no option would be drawn, all options are drawn. The numbers depend only on the arguments and on the
     name of each option. Therefore a trial stays the same when trials are added or another option is searched.
@@ -237,7 +239,7 @@ def draw(space: Mapping[str, Range], seed: int, trial: int, attempt: int = 0) ->
     space : ranges by name of the option.
     seed : seed of the tuning.
     trial : number of the trial.
-    attempt : number of draws for this trial that were refused before.
+    attempt : number of rejected draws for this trial.
     """
 
     def place(name: str, what: str) -> float:

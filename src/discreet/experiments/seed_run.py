@@ -1,7 +1,7 @@
 """Regret curve of one seed, and interfaces of prepared and finished runs.
 
 The modules for labels, figures, results and workers use the interfaces :class:`PreparedRun` and
-:class:`FinishedRun`. Therefore they need not import the modules that simulate.
+:class:`FinishedRun`. Therefore they do not need to import the modules that simulate.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ class SeedRun:
     seconds: float
 
     def agrees(self, other: SeedRun) -> bool:
-        """Return True if the curves of the other repetition are equal to those of this repetition, bit for
-        bit.
-        """
+        """Return True if the curves of both repetitions are equal, bit for bit."""
         mine, theirs = ((one.episodes, one.regret, one.gap_regret) for one in (self, other))
         return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
@@ -83,11 +81,11 @@ class PreparedRun(Protocol):
 
     @property
     def label(self) -> str:
-        """Name of the learner; a remark is added if the learner ignores the noise."""
+        """Name of the learner, with a remark if the learner ignores the noise."""
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee that the privatizer gives to the users of this learner."""
+        """Privacy guarantee for the users of this learner."""
 
     @property
     def optimal_value(self) -> float:
@@ -102,13 +100,13 @@ class PreparedRun(Protocol):
 
 
 class SharedFacts(Protocol):
-    """Interface of those facts about a result that labels and figures need; see
+    """Interface of the facts about a result for labels and figures; see
     :class:`~discreet.experiments.results.About`.
     """
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Options of learner and privatizer that differ from the preset, or that the user gave."""
+        """Options of learner and privatizer that differ from the preset, or that the user set."""
 
     @property
     def reward_scale(self) -> float:

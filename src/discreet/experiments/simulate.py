@@ -1,16 +1,16 @@
-"""Simulation of the interaction between users and a learner, in three implementations of different speed.
+"""Simulation of the interaction between users and a learner, with three implementations of different speed.
 
 * ``episode``, stepwise: the loop of :mod:`discreet.mechanisms.interfaces` in Python. It simulates one user at
   a time, for any learner and any privatizer.
-* ``episode``, fused: one compiled loop with the same kernels. The results equal the results of the stepwise
-  loop, bit for bit.
-* ``batch``: the counts of all users between two policy updates are drawn from their exact joint distribution,
-  step by step, by multinomial draws. The cost of a run then depends on the number of batches and not on the
-  number of users. The results have the same distribution as the results of the other two implementations.
+* ``episode``, fused: one compiled loop with the same kernels. The results are bit for bit the same as with
+  the stepwise loop.
+* ``batch``: the counts of all users between two policy updates are drawn by multinomial draws from their
+  exact joint distribution. The cost of a run then depends on the number of batches, not on the number of
+  users. The results have the same distribution as with the other two implementations.
 
-Regret is the exact sum over users of V*_0(s_0) - V^pi_0(s_0), where pi is the policy of the user, and the
-values are computed on the true MDP. Regret describes the experiment; it is not protected by the privacy
-guarantee.
+Regret is the exact sum over users of V*_0(s_0) - V^pi_0(s_0). Here pi is the policy of the user, and the
+values are those of the true MDP. Regret describes the experiment, and the privacy guarantee does not protect
+it.
 """
 
 from __future__ import annotations
@@ -68,13 +68,12 @@ _MOST_FLOW = 2**26
 # A run with this many releases, or this many cells over all releases, is timed first.
 _MANY_RELEASES, _MANY_CELLS = 1000, 1e10
 _LONG = 20.0  # A warning is issued if the expected duration in seconds exceeds this number.
-# Runs are simulated in this process for this many seconds before worker processes are started. Starting them
-# takes about as long.
+# Runs are simulated in this process for this many seconds before worker processes are started. The start of
+# worker processes takes about as long.
 _PATIENCE = 2.0
 # Largest number of transition probabilities of an MDP that is compared with its features.
 _MOST_PROJECTED = 10**6
-# With this mean number of users per batch, simulation by batches is about as fast as simulation by users.
-# (Between 20 and 350 were measured.)
+# At this mean number of users per batch, batch simulation is about as fast as user-by-user simulation.
 _BATCH_PAYS = 50
 _CHUNK_SECONDS = 0.2
 _clock = time.perf_counter
@@ -93,7 +92,7 @@ def recorded(candidates: Ints, most: int = MAX_RECORDED) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """Prepared experiment: the checked parts of a run, and the true values from which regret is computed.
+    """Prepared experiment: the checked parts of a run, and the true values for the regret.
 
     Parameters
     ----------
@@ -105,11 +104,10 @@ class Setup:
         ``auto`` simulates by batches if the learner's schedule has at least 50 users per batch on average.
         Sums of features are computed from the H R S transition counts of a batch. For such sums, ``auto``
         simulates by batches only if there are at most 2^26 counts, and ``batch`` raises ``ValueError`` if
-        there are more. First visits, returns of groups and clipped rewards cannot be computed from the
-        transition counts of a batch. If the query contains any of these, every user is simulated, whatever
-        ``by`` says.
+        there are more. First visits, returns of groups and clipped rewards cannot be computed from transition
+        counts. If the query contains any of these, every user is simulated, for every value of ``by``.
     stepwise : bool
-        Use the stepwise Python loop even if the compiled loop supports the experiment.
+        If True, use the stepwise Python loop even if the compiled loop supports the experiment.
     """
 
     __repr__ = brief
@@ -139,7 +137,7 @@ class Setup:
                 f"by = 'batch': a batch's flow would have {self._flow} transition counts (H R S), at most "
                 f"{_MOST_FLOW} are allowed for sums of features; use 'episode' or 'auto'"
             )
-        _ = self.guarantee  # this line raises ValueError if the parts do not fit together
+        _ = self.guarantee  # this line raises ValueError if the parts are incompatible
         self._warn_of_misfit()
 
     def _warn_of_misfit(self) -> None:
@@ -177,15 +175,15 @@ class Setup:
 
     @cached_property
     def times(self) -> Ints:
-        """(releases + 1,) number of users before each release that is followed by users, and finally K."""
+        """(releases + 1,) number of users before each release that is followed by users, and then K."""
         times = self.schedule.release_times
         return np.append(times[times < self.episodes], self.episodes)
 
     @property
     def compiled(self) -> Any:
-        """The learner without a static type.
+        """Learner without a static type.
 
-        Compiled loops use attributes of the learner that its protocol does not declare.
+        Compiled loops use attributes of the learner that are not in its protocol.
         """
         return self.learner
 
@@ -215,8 +213,8 @@ class Setup:
 
     @property
     def _flow(self) -> int:
-        """Number of transition counts that must be stored to simulate a batch; 0 if the query itself consists
-        of counts.
+        """Number of transition counts that must be stored to simulate a batch; 0 if the query consists of
+        counts.
         """
         if not hasattr(self.query, "simulated"):
             return 0
@@ -235,7 +233,7 @@ class Setup:
 
     @property
     def privacy_note(self) -> str | None:
-        """Text about the learner's data that the guarantee does not cover, such as a prior; or None."""
+        """Text about data of the learner that the guarantee does not cover, such as a prior; or None."""
         note: str | None = getattr(self.learner, "privacy_note", lambda _: None)(self.spec)
         return note
 
@@ -247,17 +245,18 @@ class Setup:
         if self.mdp.true_rewards is not None:
             return False  # compiled code computes regret from the rewards that it draws
         if not isinstance(self.mechanism, CountMechanism) or self.mechanism.declared:
-            return False  # compiled code draws derived noise only, and calls no function of a user's own
+            return False  # compiled code draws only noise from seeds, and calls no function that a user
+            # defined
         if self.mechanism.walk is not None and self.mechanism.walk.code < 0:
             return False  # a matrix has no compiled program
         return isinstance(self.privatizer, Proposes) or is_of_counts(self.start(Seeded(0, 0)))
 
     @cached_property
     def error_steps(self) -> tuple[Ints, Floats]:
-        """Error bounds of the learner in the n intervals of the schedule in which the noise is constant.
+        """Error bounds of the learner, for the n intervals of the schedule in which the noise is constant.
 
-        Returns the (n,) numbers of users at which the intervals end, and an array with one row of bounds per
-        interval.
+        These are the (n,) numbers of users at which the intervals end, and an array with one row of bounds
+        per interval.
         """
         assert isinstance(self.mechanism, CountMechanism)
         laws = self.mechanism.laws
@@ -301,7 +300,7 @@ class Setup:
     def start(self, randomness: Seeded) -> Session:
         """Start a new session.
 
-        If the privatizer can propose a mechanism, the session is created from :attr:`mechanism`; otherwise
+        If the privatizer can propose a mechanism, the session is created from :attr:`mechanism`. Otherwise,
         the privatizer creates the session.
         """
         if isinstance(self.privatizer, Proposes):
@@ -311,7 +310,7 @@ class Setup:
 
     @property
     def label(self) -> str:
-        """Name of the learner; a remark is added if the learner ignores the noise."""
+        """Name of the learner, with a remark if the learner ignores the noise."""
         name = type(self.learner).__name__
         ignores = getattr(self.learner, "ignores_noise", False) and self.guarantee.trust != "none"
         return f"{name} (ignores the noise law)" if ignores else name
@@ -401,8 +400,8 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
 def _in_order(terms: Floats) -> float:
     """Return the sum of the terms, added one after the other, as compiled code adds them.
 
-    This order makes results equal bit for bit. NumPy's ``cumsum`` is fast, which matters because a learner
-    can make thousands of plans.
+    With this order, results are bit for bit the same. NumPy's ``cumsum`` is fast, which matters because a
+    learner can make thousands of plans.
     """
     return float(np.cumsum(terms)[-1])
 
@@ -419,9 +418,9 @@ def _record(
 def _added_at_once(setup: Setup, session: Session) -> bool:
     """Return True if the sums of all further plans of a batch can be submitted together.
 
-    This is possible if only the users' actions depend on the plan. The sums of several plans are then the
-    sums of one mixed batch, so that a learner that plays thousands of policies needs one call for all of
-    them. It is not possible if the plan decides which sums are released.
+    This is possible if the plan affects only the users' actions. The sums of several plans are then the sums
+    of one mixed batch, so one call can submit thousands of plans. It is not possible if the plan determines
+    which sums are released.
     """
     counted = isinstance(setup.query, CountQuery) and not setup.query.steered
     return counted and setup.privatizer.trust != "local" and reports_of(session) is None
@@ -463,9 +462,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
 
 
 def _fused_side(setup: Setup, randomness: Seeded) -> Any:
-    """Return the arguments of the compiled loop that concern the learner: its public knowledge and its
-    state.
-    """
+    """Return the arguments of the compiled loop for the learner: its public knowledge and its state."""
     from discreet.experiments import fused_driver_kernels as drivers
     from discreet.learners.estimation.model_kernels import REWARD_ABSENT, REWARD_CENTERED, REWARD_SUMS
 
@@ -564,20 +561,19 @@ def iterate_runs(
 ) -> Iterator[SeedRun]:
     """Simulate the listed repetitions, and yield the result of each when it is done.
 
-    The results depend neither on the place where runs are executed nor on the number of workers. Fused runs
-    are executed in threads of this process, because the kernels release the interpreter lock. Stepwise runs
-    are executed in worker processes. If ``workers`` is not given, runs first execute in this process; worker
-    processes are started only after these runs have taken as long as the start of a process takes. If
-    ``executor`` is given, it executes all runs. ``progress(run, users)`` can be called from other threads.
-    ``take`` is called once for each run, just before the run begins; if the function returns False, the run
-    is left out.
+    The results do not depend on the engine or on the number of workers. Fused runs are executed in threads of
+    this process, because the kernels release the interpreter lock. Stepwise runs are executed in worker
+    processes. If ``workers`` is not given, runs first execute in this process. Worker processes are started
+    when these runs have taken as long as the start of a process. If ``executor`` is given, it executes all
+    runs. ``progress(run, users)`` can be called from other threads. ``take`` is called once for each run,
+    just before the run begins. If it returns False, the run is left out.
     """
     checks.integer("seed", seed, 0)
     wanted = processors() if workers is None else checks.integer("workers", workers, 1)
     wanted = min(wanted, max(1, len(runs)))
     mine = cache(take or (lambda run: True))  # `take` is called once per run
     if not any(mine(run) for run in runs):
-        return  # other processes have claimed all runs, so nothing needs to be prepared
+        return  # other processes have claimed all runs, so no preparation is needed
     if executor is None:
         _warn_of_time(setup, seed, -(-len(runs) // wanted))
     if wanted == 1 and executor is None:
@@ -615,7 +611,7 @@ def iterate_runs(
 
 
 def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
-    """Warn the user if a run plans often and is expected to take long; the warning names faster settings.
+    """Warn if a run plans often and is expected to take long. The warning names faster settings.
 
     turns : number of runs that one worker simulates one after the other.
     """
@@ -652,16 +648,16 @@ def _can_pool(setup: Setup) -> bool:
 
 
 class _Outgrown(Exception):
-    """Exception: runs in this process have taken longer than the start of worker processes takes."""
+    """Exception: runs in this process have taken longer than worker processes need to start."""
 
 
 def _here_while_quick(
     setup: Setup, seed: int, runs: Sequence[int], progress: Progress | None, mine: Callable[[int], bool]
 ) -> Iterator[SeedRun]:
-    """Simulate runs in this process until they have taken about as long as the start of worker processes
-    takes.
+    """Simulate runs in this process until they have taken about as long as worker processes need to start.
 
-    The run in progress is then stopped. The caller must simulate this run again, and then the remaining runs.
+    The run in progress is then stopped. The caller must simulate this run again, followed by the remaining
+    runs.
     """
     spent = 0.0
     for i, run in enumerate(runs):
@@ -682,11 +678,11 @@ def _here_while_quick(
 def _impatient(
     progress: Progress | None, episodes: int, left: float, first: list[float], run: int, users: int
 ) -> None:
-    """Report progress; raise ``_Outgrown`` if a run has taken more than ``left`` seconds since its first
+    """Report progress, and raise ``_Outgrown`` if a run has taken more than ``left`` seconds since its first
     report.
 
-    The time before the first report is not counted. It is mostly the time for loading code, which worker
-    processes need too.
+    The time before the first report is not counted. It is mostly spent loading code, and worker processes
+    must load the code too.
     """
     if not first:
         first.append(_clock())
@@ -731,7 +727,7 @@ def _in_processes(
 
 
 def _caller() -> int:
-    """Return the ``stacklevel`` for which a warning points to the code that called this package."""
+    """Return the ``stacklevel`` with which a warning points to the code that called this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("discreet."):
         frame, level = frame.f_back, level + 1
@@ -761,7 +757,7 @@ def simulate(
     executor: Executor | Engine | None = None,
     label: str | None = None,
 ) -> Result:
-    """Let a learner interact with ``episodes`` users under a privatizer, ``seeds`` times.
+    """Simulate the interaction of a learner with ``episodes`` users under a privatizer, ``seeds`` times.
 
     Parameters
     ----------
@@ -772,21 +768,21 @@ def simulate(
     seeds, seed : int
         Number of repetitions, and the seed from which the random keys of all repetitions are derived.
     by : "auto", "episode" or "batch"
-        "episode": simulate each user. "batch": draw the counts of all users between two policy updates from
-        their exact distribution. "auto": choose the faster mode.
+        "episode" simulates each user. "batch" draws the counts of all users between two policy updates from
+        their exact distribution. "auto" selects the faster mode.
     workers : int, optional
         Number of parallel runs (default: the number of processors). Runs with the Python loop start in this
-        process, and move to worker processes after two seconds. The results do not depend on ``workers``.
+        process, and continue in worker processes after two seconds. The results do not depend on ``workers``.
     stepwise : bool
-        Use the stepwise Python loop. It is slower than the compiled loop, and its results are the same, bit
-        for bit.
+        If True, use the stepwise Python loop. It is slower than the compiled loop, and its results are bit
+        for bit the same.
     progress : bool or callable
-        True shows a bar on standard error, in notebooks too. A function is called with (run, number of users
-        simulated so far), possibly from other threads.
+        If True, show a bar on standard error, also in notebooks. A function is called with (run, number of
+        users simulated so far), possibly from other threads.
     executor : concurrent.futures.Executor or Engine, optional
-        Executes the runs instead of threads and processes of this machine: an executor of loky or mpi4py,
-        Dask's ``client.get_executor()``, or ``dr.experiments.open_engine("ray")``. In this case ``workers``
-        is the number of tasks that the executor runs in parallel. The results are the same, bit for bit. The
+        Executes the runs instead of threads and processes of this machine. Examples are an executor of loky
+        or mpi4py, Dask's ``client.get_executor()``, and ``dr.experiments.open_engine("ray")``. ``workers`` is
+        then the number of tasks that the executor runs in parallel. The results are bit for bit the same. The
         caller must close the executor.
     label : name of the run in figures and tables; by default, the learner, its preset and its options
 
@@ -798,7 +794,7 @@ def simulate(
     Raises
     ------
     ValueError
-        If an argument is out of range, or learner, privatizer and environment do not fit together.
+        If an argument is out of range, or if learner, privatizer and environment are incompatible.
     """
     from discreet.experiments.results import Result
 

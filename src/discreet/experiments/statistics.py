@@ -1,13 +1,12 @@
-"""Statistics over seeds: means, medians and paired differences, each with a 95 % interval and the name of the
-method.
+"""Statistics over seeds: means, medians and paired differences, each with a 95 % interval.
 
 The interval of a mean is a Student's t interval. It is exact for normally distributed values, and accurate
-enough in practice if there are at least about eight seeds. The ends of the interval of a median are two order
-statistics. This interval has at least the stated coverage for every distribution, and needs at least six
-seeds at 95 %. With fewer seeds this interval is omitted, because its coverage would be too low; a dash is
-printed instead. These methods use no random numbers.
+enough in practice with at least about eight seeds. The ends of the interval of a median are two order
+statistics. This interval has at least the stated coverage for every distribution. At 95 %, it needs at least
+six seeds. With fewer seeds, the interval is omitted and a dash is printed. These methods use no random
+numbers.
 
-Sources: Conover, Practical Nonparametric Statistics, section 3.2 (order statistics); Fisher 1935 (sign
+Sources: Conover, Practical Nonparametric Statistics, section 3.2 (order statistics); Fisher (1935; sign
 flips).
 """
 
@@ -68,14 +67,13 @@ class Interval:
 
 @dataclass(frozen=True)
 class Paired:
-    """Statistics of the differences between two results, seed by seed. Both results have the same users under
-    the same seed.
+    """Statistics of the differences between two results, seed by seed. Under the same seed, both have the
+    same users.
 
     Parameters
     ----------
     mean, median : mean and median of the differences (this result minus the other), with intervals.
-    below, above : number of seeds for which this result was lower than the other, and number for which it was
-        higher.
+    below, above : numbers of seeds for which this result was lower, and higher, than the other.
     p_value : p-value of the two-sided test that the differences are symmetric about 0; None with one seed.
         The test enumerates all sign flips if there are at most 16 seeds; otherwise it is Student's t test.
     """
@@ -158,7 +156,7 @@ def _t_quantile(freedom: int, level: float) -> float:
 
 
 def median_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
-    """Return the median of n values with an interval whose ends are the order statistics r and n + 1 - r.
+    """Return the median of n values. The ends of its interval are the order statistics r and n + 1 - r.
 
     Here r is the largest integer with P(Binomial(n, 1/2) < r) <= (1 - level) / 2. Therefore the coverage is
     at least ``level`` for every distribution. At 95 %, no such r exists if n < 6; then the interval is
@@ -199,7 +197,7 @@ def name_of_test(count: int) -> str:
 def sign_flip_test(differences: Sequence[float] | NDArray[np.float64]) -> float | None:
     """Return the two-sided p-value of the hypothesis that n differences are symmetric about 0; None if n = 1.
 
-    If n is at most 16, the test is exact: it computes the mean under all 2^n sign patterns, and its smallest
+    If n is at most 16, the test is exact. It computes the mean under all 2^n sign patterns, so the smallest
     possible p-value is 2^(1 - n). For larger n it is Student's t test.
     """
     array = _values(differences)

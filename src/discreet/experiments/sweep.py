@@ -2,7 +2,7 @@
 
 A sweep is a TOML file with the keys of a run configuration. The value of a key can be a list of values; the
 sweep runs all combinations of the values in these lists. Each ``[[runs]]`` table overrides the settings above
-it, and can contain further lists::
+it, and can contain more lists::
 
     title = "private and non-private exploration"
     env = "riverswim"
@@ -18,7 +18,7 @@ it, and can contain further lists::
     epsilon = [1.0, 10.0]
 
 If the value of an option is itself a list, write it as a list of lists. A ``label`` names the runs of its
-``[[runs]]`` table in figures and tables. Seeds that are done are not run again.
+``[[runs]]`` table in figures and tables. Finished seeds are not run again.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ _ORDER = "sweep.json"
 
 # -------------------------------------------------------------------------------------- one run
 class _Pending:
-    """Repetitions of one configuration: those that are finished, and those that this process still has to
-    wait for.
+    """Repetitions of one configuration: the finished ones, and those for which this process must wait.
 
-    chosen : function of a repetition's index that is True if the repetition belongs to the part of this
-    process. Other repetitions are neither run nor waited for.
+    chosen : function of a repetition's index. It returns True if the repetition belongs to the part of this
+        process. Other repetitions are neither run nor waited for.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class _Pending:
     def read(self) -> list[int]:
         """Load all finished repetitions in the folder.
 
-        Returns the indices of those that belong to the part of this process and were missing before.
+        Returns the indices of the new ones among those that belong to the part of this process.
         """
         stored = () if self.folder is None else self.folder.runs()
         wanted = self.missing if not self.part else range(self.config.seeds)
@@ -123,7 +122,7 @@ def run(
     """Run the seeds that are missing in the folder ``out``, and store each seed when it finishes.
 
     Several processes with the same ``out`` share the work. If another process has claimed a seed, this
-    process waits for that result instead of computing the seed itself.
+    process waits for the result.
 
     Parameters
     ----------
@@ -132,7 +131,7 @@ def run(
     workers : number of parallel runs. The results do not depend on this number.
     progress : function that is called with (run, number of users simulated so far), also for stored seeds.
     chosen : function of a repetition's index; only repetitions for which it returns True are run. The result
-        contains these repetitions and all repetitions that are already in the folder.
+        contains these repetitions, and all repetitions that are already in the folder.
 
     Raises
     ------
@@ -153,8 +152,8 @@ def run_each(
     """Call :func:`run` for each configuration in turn, in this process and its workers.
 
     Configurations that other processes have claimed are tried last, so that no worker idles. ``shown(i)``
-    returns a context manager that yields the progress callback of the i-th configuration. ``chosen`` has the
-    same meaning as in :func:`run_all`.
+    returns a context manager that yields the progress callback of the i-th configuration. :func:`run_all`
+    describes ``chosen``.
     """
     found: dict[int, Result] = {}
     for wait in (False, True):
@@ -203,14 +202,14 @@ def run_all(
     progress: Progress | None = None,
     chosen: Callable[[int, int], bool] | None = None,
 ) -> list[Result]:
-    """Run many configurations on one engine, whose workers make the set-ups with ``build``.
+    """Run many configurations on one engine. The workers create the set-ups with ``build``.
 
-    In all other respects this function works like :func:`run`.
+    In all other respects, this function is like :func:`run`.
 
     Parameters
     ----------
     runs : (set-up, configuration, folder) of each run.
-    build : function that makes the set-up of a configuration.
+    build : function that creates the set-up of a configuration.
     engine : engine that executes the runs.
     progress : function that is called with (number of the run, number of users simulated so far).
     chosen : function of (index of the configuration, index of the repetition); only pairs for which it
@@ -260,8 +259,8 @@ def merge(folders: Sequence[Path], out: Path) -> int:
     Returns the number of seeds that were not in ``out`` before.
 
     Folders of the same configuration are merged into one folder. The files of a single run are copied to
-    ``out`` itself; the runs of sweeps are copied to subfolders of ``out`` with the same names as in the
-    sweep. No file is removed, and no file is written until all folders have been checked for agreement.
+    ``out`` itself. The runs of sweeps are copied to subfolders of ``out`` with the same names as in the
+    sweep. No file is removed. All folders are checked for agreement before a file is written.
 
     Raises
     ------
@@ -303,14 +302,14 @@ def _merge_order(source: Path, to: Path) -> None:
 # -------------------------------------------------------------------------------------- sweeps
 @dataclass(frozen=True)
 class Sweep:
-    """Sequence of runs, in the order in which tables and figures show them."""
+    """Sequence of runs, in the order of tables and figures."""
 
     title: str
     runs: tuple[RunConfig, ...]
 
     @classmethod
     def from_toml(cls, path: Path) -> Sweep:
-        """Read a sweep file. Raises ``ValueError``, which names the setting, if a setting is invalid."""
+        """Read a sweep file. Raises ``ValueError``, with the name of the setting, if a setting is invalid."""
         table = tuned(read_toml(path), path.parent)
         if isinstance(table.get("runs"), list):
             runs = [tuned(one, path.parent) if isinstance(one, Mapping) else one for one in table["runs"]]
@@ -319,7 +318,7 @@ class Sweep:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], title: str = "sweep") -> Sweep:
-        """Return the sweep that a TOML table describes.
+        """Return the sweep described by a TOML table.
 
         For each table in ``runs``, the sweep contains all combinations of the values in the table's lists.
         """
@@ -386,7 +385,7 @@ def _copy(table: Mapping[str, Any]) -> dict[str, Any]:
 def folder_name(config: RunConfig) -> str:
     """Return a readable folder name that is unique for the configuration and the compiled code.
 
-    Therefore results of older code are kept in their own folders.
+    Results of other code are therefore kept in other folders.
     """
     return config.name.removesuffix(config.key) + table_key({**config.to_table(), MADE_BY: made_by()})
 
@@ -403,7 +402,7 @@ def load_results(paths: Sequence[Path]) -> list[Result]:
 
     The runs of a sweep are in the sweep's order. A path that occurs several times is loaded once.
 
-    Raises ``ValueError`` if one of ``paths`` holds no result folder, or if no result is finished.
+    Raises ``ValueError`` if one of ``paths`` contains no result folder, or if no result is finished.
     """
     results: list[Result] = []
     for path in {path.resolve(): path for path in paths}.values():
@@ -455,10 +454,9 @@ class Comparisons(list[BaselineComparison]):
 
 
 def compare(results: Sequence[Result], baseline: int = 0) -> Comparisons:
-    """Compare the final regret of each result with the final regret of ``results[baseline]``, seed by seed.
+    """Compare the final regret of each result with that of ``results[baseline]``, seed by seed.
 
-    Raises ``ValueError`` if ``results`` has fewer than two entries, or if the results are not for the same
-    users.
+    Raises ``ValueError`` if ``results`` has fewer than two entries, or if the results have different users.
     """
     if len(results) < 2:
         raise ValueError(f"results: {len(results)} given, must be at least two to compare")
@@ -480,7 +478,7 @@ HEAD = ("learner", "privacy", "final regret, mean", "difference, mean", "differe
 
 
 def comparison_rows(comparisons: Sequence[BaselineComparison]) -> list[tuple[str, ...]]:
-    """Return the rows of the comparison table. Each row is a tuple of seven texts, for the columns in
+    """Return the rows of the comparison table. Each row is a tuple of seven strings, for the columns in
     :data:`HEAD`.
     """
     rows = []
@@ -538,7 +536,7 @@ _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w
 def _latex(text: str, numbers: bool = True) -> str:
     """Return the text with LaTeX's special characters escaped.
 
-    If ``numbers`` is True, siunitx prints the numbers, with correct minus signs and powers of ten.
+    If ``numbers`` is True, siunitx formats the numbers, with correct minus signs and powers of ten.
     """
     found, at = [], 0
     for number in _NUMBER.finditer(text) if numbers else ():

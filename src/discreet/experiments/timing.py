@@ -1,4 +1,4 @@
-"""Estimate the duration of a run from the time that its beginning takes.
+"""Estimate of the duration of a run, from the time that its beginning takes.
 
 A process loads compiled code when this code is first used, so the first seconds of a run do not predict its
 duration. Therefore a run is started twice: the first start loads the code, and the second start is timed.
@@ -27,7 +27,7 @@ class _Enough(Exception):
 
 @dataclass(frozen=True)
 class Moments:
-    """Timed beginning of a run: after ``seconds[i]`` seconds, ``users[i]`` users had been simulated.
+    """Timed beginning of a run: after ``seconds[i]`` seconds, ``users[i]`` users were simulated.
 
     seconds, users : ascending values, counted from the start of the run; each progress report gives one pair.
     """
@@ -41,8 +41,7 @@ class Moments:
         Parameters
         ----------
         times : (releases + 1,) number of users before each release, and finally K.
-        batched : if True, the cost of a run depends only on the number of releases, and not on the number of
-            users.
+        batched : if True, the cost of a run depends only on the number of releases.
         """
         at = np.asarray(times, np.int64)
         releases = np.searchsorted(at[:-1], np.array(self.users), side="left").astype(float)
@@ -83,8 +82,7 @@ def _rates(steps: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.
 def moments(
     run: Callable[[Callable[[int, int], None]], object], clock: Callable[[], float] = time.perf_counter
 ) -> Moments | None:
-    """Start a run twice, and return the times of the second start; return None if a run ends before it is
-    timed.
+    """Start a run twice, and return the times of the second start; None if a run ends before it is timed.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Environments on which options are tuned. The leaderboard reports on other environments.
+"""Environments on which options are tuned. The leaderboard uses other environments.
 
 Each entry is (kind, name, environment, options of the environment). The environments are small, and their
-seeds are fixed. No entry is RiverSwim, and no entry is an environment of a task of the leaderboard.
+seeds are fixed. RiverSwim and the environments of the leaderboard's tasks are not included.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
 """Tuning of a learner's options by random search, with the same effort for every learner.
 
-Trial 0 is the learner with the options that the user gave, and with no others. Every further trial draws some
-of the options that are searched (:mod:`discreet.experiments.search_space`). Each trial is simulated in the
-same environments, with the same seeds and the same number of users. The score of a trial is the geometric
-mean over the environments of (mean final regret) / (regret of the uniform policy). The best trial has the
-least score; therefore it is never worse than trial 0 in these environments. Its score is lower than in new
-environments, because it is the least of many.
+Trial 0 is the learner with only the options that the user gave. Every further trial draws some of the options
+that are searched (:mod:`discreet.experiments.search_space`). Each trial is simulated in the same
+environments, with the same seeds and the same number of users. The score of a trial is the ratio of mean
+final regret to the regret of the uniform policy, as geometric mean over the environments. The best trial has
+the smallest score. Therefore it is never worse than trial 0 in these environments. In new environments, its
+expected score is higher, because the smallest of many scores was selected.
 
-A tuning changes neither the guarantee, nor the released sums, nor the times of releases, unless the user
-names such an option. A tuning is stored as a TOML file, which is also a configuration of a run with the best
-options (``discreet run FILE``). Reports must use other environments and other seeds
-(:meth:`Tuning.check_apart`).
+A tuning changes the guarantee, the released sums or the times of releases only if the user names such an
+option. A tuning is stored as a TOML file, which is also a configuration of a run with the best options
+(``discreet run FILE``). Reports must use other environments and other seeds (:meth:`Tuning.check_apart`).
 """
 
 from __future__ import annotations
@@ -51,7 +50,8 @@ FORMAT = 1
 SEED = 31
 MEASURE = "geometric mean over environments of (mean final regret) / (regret of the uniform policy)"
 _LEAST_SHARE = (
-    1e-5  # lower shares count as this, so that an environment that is learned at once does not rule
+    1e-5  # smaller shares are raised to this number, so that an environment that is learned at once does not
+    # dominate
 )
 _ATTEMPTS = 200
 _SHOWN = 5
@@ -62,8 +62,8 @@ Made = list[tuple["Setup", RunConfig, Path | None]]
 def mark_of(mdp: TabularMDP) -> str:
     """Return a digest of an environment's transitions, mean rewards and first states.
 
-    The horizon and the distribution of rewards have no effect on the digest if all steps are equal. Numbers
-    are rounded to 12 digits, so that another version of NumPy gives the same digest.
+    The horizon and the distribution of rewards do not affect the digest if all steps are equal. Numbers are
+    rounded to 12 digits, so that other versions of NumPy give the same digest.
     """
     digest = hashlib.sha256()
     for array in (mdp.transitions, mdp.rewards):
@@ -77,7 +77,7 @@ def mark_of(mdp: TabularMDP) -> str:
 
 @dataclass(frozen=True)
 class TrainingWorld:
-    """Environment on which a tuning is made.
+    """Environment in which options are tuned.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _named(env: str, options: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting of the options that was simulated.
+    """Simulated setting of the options.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class Tuning:
 
     Parameters
     ----------
-    config : configuration of trial 0, with its seed and number of seeds and users; its environment is that of
+    config : configuration of trial 0, with its seed, number of seeds and number of users. Its environment is
         the first training environment.
     worlds : the training environments.
     space : the range of each option that was searched.
@@ -186,18 +186,18 @@ class Tuning:
 
     @property
     def best(self) -> Trial:
-        """The trial with the least score, and the first of these if there are several."""
+        """Trial with the smallest score; the first one if there are several."""
         return min(self.trials, key=lambda one: (one.score, one.number))
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options of the learner and the privatizer in the best trial, with those that the user gave."""
+        """Options of learner and privatizer in the best trial, including options that the user gave."""
         return {**self.config.options, **{f"learner.{k}": v for k, v in self.best.options.items()}}
 
     @property
     def effort(self) -> dict[str, int]:
-        """Number of trials, of environments, of seeds of each, of users in a run, and of all simulated runs
-        and users.
+        """Numbers of trials, environments, seeds per environment, users per run, and all simulated runs and
+        users.
         """
         trials, worlds, seeds, users = (
             len(self.trials), len(self.worlds), self.config.seeds, self.config.episodes,
@@ -210,7 +210,7 @@ class Tuning:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the tuning's file: the configuration with the best options, and a table
-        ``tuning`` with everything else.
+        ``tuning``.
         """
         one = self.config
         table = {
@@ -242,7 +242,7 @@ class Tuning:
 
     @classmethod
     def load(cls, path: Path | str) -> Tuning:
-        """Read the file of a tuning from ``path``, and compute its scores and its best trial again.
+        """Read the file of a tuning from ``path``, and recompute its scores and its best trial.
 
         Raises ``ValueError`` if the file does not describe a tuning, or if its options differ from those
         of its best trial.
@@ -293,8 +293,8 @@ class Tuning:
             raise ValueError(f"seed = {self.config.seed}: must not be the seed of the tuning")
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a table with one row for each trial: its number, its score, the options that were searched,
-        and its share in each environment.
+        """Return a table with one row per trial: number, score, searched options, and share in each
+        environment.
 
         An option that a trial did not draw is None.
         """
@@ -311,7 +311,7 @@ class Tuning:
         )
 
     def rows(self, most: int = _SHOWN) -> list[tuple[str, str, str]]:
-        """Return a table of the best trials and of trial 0: number, score, drawn options.
+        """Return a table of the best trials and of trial 0, with number, score and drawn options.
 
         most : number of trials besides trial 0.
         """
@@ -387,7 +387,7 @@ def _trial(
 ) -> tuple[dict[str, Any], list[tuple[Setup, RunConfig]]]:
     """Return the options of a trial, and its set-up and configuration for each environment.
 
-    Options that learner or environment refuse, or that change what is public, are drawn again.
+    A draw is repeated if learner or environment reject the options, or if the options change what is public.
     """
     refused: object = "they change the guarantee, the released sums or the times of releases"
     for attempt in range(_ATTEMPTS):
@@ -431,15 +431,15 @@ def tune(
     learner, privatizer : str or frozen dataclass object
         Registered names or objects, such as ``"dp-ucbvi"`` and ``dr.Central(epsilon=1.0, delta=1e-6)``.
     worlds : str, path or sequence, optional
-        Training environments (default: those of the leaderboard): names in the registry, mappings with
-        ``env`` and ``env_options``, environments made by ``discreet.make``, or a TOML file with tables
+        Training environments (default: those of the leaderboard). These are names in the registry, mappings
+        with ``env`` and ``env_options``, environments made by ``discreet.make``, or a TOML file with tables
         ``[[worlds]]``.
     users : int
         Number of users in each run.
     trials : int
-        Number of settings, including the setting without drawn options, which is trial 0.
+        Number of settings, including trial 0.
     seeds, seed : int
-        Number of repetitions in each environment, and their seed, which no report may use.
+        Number of repetitions in each environment, and their seed. No report may use this seed.
     epsilon, delta, preset, options : optional
         Budget, preset and options of trial 0, as in a run configuration. These options are not searched.
     search : mapping, optional
@@ -449,10 +449,10 @@ def tune(
     plugins : sequence of str
         Modules that are imported first because they register names.
     out : str or path, optional
-        Folder of the runs and of the file ``tuning.toml``. Runs that the folder already holds are not
+        Folder of the runs and of the file ``tuning.toml``. Runs that are already in the folder are not
         repeated. If None, all results are kept only in memory.
     workers, executor : optional
-        As in :func:`discreet.sweep`. The result does not depend on them.
+        As in :func:`discreet.sweep`. They do not affect the result.
     progress : callable, optional
         Function that is called with (number of the run, number of users simulated so far).
 
@@ -465,7 +465,7 @@ def tune(
     ------
     ValueError
         If an argument is invalid, if the learner has no option to search, or if an environment has no regret.
-        In this case no run is started.
+        In this case, no run is started.
     """
     checks.integer("trials", trials, 1)
     found = worlds_of(worlds)

@@ -1,6 +1,4 @@
-"""Tasks that are sent to workers. A task states how to build a set-up, the seed, and the versions of the
-sender's code.
-"""
+"""Tasks for workers. A task contains a configuration, a seed and the versions of the sender's code."""
 
 from __future__ import annotations
 
@@ -27,21 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Made", "NoWorkers", "Play", "differing", "packed", "processes", "versions"]
 
-_FEW = 4  # Number of set-ups that a worker keeps; few suffice, because runs of one set-up are sent in order.
+_FEW = 4  # Number of set-ups that a worker keeps. A few are enough, because runs of one set-up are sent in
+# order.
 _SECONDS = 0.2  # Expected duration in seconds up to which runs share one task of a local process.
 
 _stop: Any = None
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the code in this process; ``kernels`` is a hash of all compiled sources."""
+    """Return the versions of the code in this process. ``kernels`` is a hash of all compiled sources."""
     return made_by()
 
 
 def differing(here: Mapping[str, str], there: Mapping[str, str]) -> str:
-    """Describe the versions in which two processes differ; return an empty text if they have the same
-    versions.
-    """
+    """Describe the versions in which two processes differ; return an empty string if there are none."""
     names = [name for name in here if here[name] != there.get(name)]
     return "; ".join(f"{name} {there.get(name, 'none')} there, {here[name]} here" for name in names)
 
@@ -72,7 +69,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Play:
-    """Task that simulates repetitions of one set-up, which ``build(what)`` makes once per worker.
+    """Task that simulates repetitions of one set-up. ``build(what)`` creates the set-up once per worker.
 
     Parameters
     ----------
@@ -103,11 +100,12 @@ def _built(build: Callable[[Any], PreparedRun], what: Any) -> PreparedRun:
 
 
 def packed(setup: object, where: str) -> bytes:
-    """Return a pickled set-up for the processes of an engine. where : name of the engine, for the error
-    message.
+    """Return a pickled set-up for the processes of an engine.
+
+    - where : name of the engine, for the error message.
 
     Raises ``ValueError`` if the set-up cannot be pickled. The error is raised here because a process pool
-    that cannot send its tasks can wait forever.
+    that cannot send its tasks may wait forever.
     """
     try:
         return pickle.dumps(setup)
@@ -130,8 +128,8 @@ def _begin(stop: Any, initializer: Callable[..., None] | None = None, initargs: 
 def _end_with_the_sender() -> None:
     """End this worker process when the process that started it ends.
 
-    This function runs in a separate thread. Without it, the worker would never end, because the worker itself
-    holds both ends of its task queue.
+    This function runs in a separate thread. Without it, the worker would never end, because it holds both
+    ends of its task queue.
     """
     if (sender := parent_process()) is not None:
         sender.join()
@@ -147,7 +145,7 @@ _hiding = threading.Lock()
 
 @contextmanager
 def _no_script() -> Iterator[None]:
-    """Make a context in which new processes do not import the running script."""
+    """Create a context in which new processes do not import the running script."""
     with _hiding:
         script = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -160,7 +158,7 @@ def _no_script() -> Iterator[None]:
 class _Process(SpawnProcess):
     """Worker process that imports the library's modules but not the running script.
 
-    A script therefore needs no ``if __name__ == "__main__":`` guard.
+    Therefore a script does not need the guard ``if __name__ == "__main__":``.
     """
 
     @staticmethod
@@ -181,8 +179,8 @@ def _script() -> Path | None:
 
 
 class _Processes(Engine):
-    """Engine with a process pool. If a worker dies, the pool is replaced if it has returned at least one
-    result.
+    """Engine with a process pool. If a worker fails and the pool has returned a result before, the pool is
+    replaced.
 
     script : if True, workers import the running script, because the objects sent to them are defined there.
     """
@@ -191,8 +189,8 @@ class _Processes(Engine):
         from concurrent.futures import ProcessPoolExecutor
 
         if script and getattr(current_process(), "_inheriting", False):
-            # This process is a worker that imports a script, and the script itself starts workers. End this
-            # worker; the process that started it continues without workers.
+            # This process is a worker that imports a script, and the script starts workers. End this worker;
+            # the process that started it continues without workers.
             raise SystemExit(1)
         if script and _script() is None:
             raise NoWorkers("what is sent to them is defined in no file that they could import")

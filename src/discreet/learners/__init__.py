@@ -1,4 +1,7 @@
-"""Online learners, offline learners, and off-policy evaluation. They see data only through releases."""
+"""Online learners, offline learners and off-policy evaluation.
+
+All of them read data only through releases.
+"""
 
 from discreet.names import public_names
 

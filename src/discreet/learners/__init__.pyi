@@ -10,6 +10,8 @@ from discreet.learners.offline.apvi import OfflinePolicy as OfflinePolicy
 from discreet.learners.offline.decision_points import DecisionPoints as DecisionPoints
 from discreet.learners.offline.decision_points import DecisionPolicy as DecisionPolicy
 from discreet.learners.offline.interface import OfflineLearner as OfflineLearner
+from discreet.learners.offline.linear_advantage import AdvantagePolicy as AdvantagePolicy
+from discreet.learners.offline.linear_advantage import LinearAdvantage as LinearAdvantage
 from discreet.learners.offline.linear_pevi import DPPEVI as DPPEVI
 from discreet.learners.offline.linear_pevi import DPVAPVI as DPVAPVI
 from discreet.learners.offline.linear_pevi import PEVI as PEVI
@@ -45,6 +47,7 @@ from discreet.learners.online.ucrl_vtr import UCRLVTRPlus as UCRLVTRPlus
 from discreet.learners.ope.release_split import split_release as split_release
 from discreet.pipeline.world_model import WorldModel as WorldModel
 from discreet.pipeline.world_model import world_model as world_model
+from discreet.reports.context_report import read_context_policy as read_context_policy
 from discreet.reports.policy_inputs import save_policy as save_policy
 
 __all__: list[str]

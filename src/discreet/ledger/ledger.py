@@ -1,6 +1,6 @@
-"""Ledger of all releases about the users of a dataset, their total cost, and the owner's limit.
+"""Ledger of all releases about the users of a dataset, their total privacy cost, and the owner's limit.
 
-A ledger is one SQLite file with one append-only table. Its kinds of entries are:
+A ledger is one SQLite file with one append-only table. The entries of the table have these kinds:
 
 ==========  ==========================================================================================
 ``begin``   the first entry: a random identity and the version of the library
@@ -10,60 +10,64 @@ A ledger is one SQLite file with one append-only table. Its kinds of entries are
 ``reserve`` budget to be spent on one dataset: the records of all mechanisms of one release
 ``mark``    the files of a reservation were published; the entry has their SHA-256 hashes
 
-``owner``   the limit of one dataset was handed over to another key
+``owner``   control of the limit of one dataset was transferred to another key
 ==========  ==========================================================================================
 
 A release has these steps: reserve budget, draw the noise, write the files under a hidden name, rename the
 files, and mark the reservation. A reservation is on the disk before :meth:`Ledger.reserve` returns, so the
-ledger knows every release before its noise is drawn. After a crash, a reservation can remain unmarked. An
+ledger contains every release before its noise is drawn. After a crash, a reservation can remain unmarked. An
 unmarked reservation counts as spent, because its noise may have been drawn and seen. No function removes an
 entry.
 
 *Datasets* are populations. Entries with the same name are composed, and entries with different names are not.
 The total of a dataset therefore bounds the privacy loss of a user only if no user is in two datasets. A
-dataset with a new name starts at zero. Only the owner knows whether its users are new, and is responsible for
-this. New rows about the same users belong to the same dataset. A new name that differs from a name in the
-ledger only by case, spaces or Unicode form is rejected, because its total would silently start at zero.
+dataset with a new name starts with a total of zero. The owner is responsible for ensuring that its users are
+new, because no other party knows this. New rows about the same users belong to the same dataset. A new name
+that differs from a name in the ledger only by case, spaces or Unicode form is rejected, because its total
+would start at zero without a warning.
 
-*Stored content* is public. It consists of noise scales, sensitivities, limits, numbers of users, and times.
-Hashes of published files are also stored, and names and purposes as the owner typed them. The ledger contains
-no row of data, no drawn noise and no seed.
+*Stored content* is public. The content consists of noise scales, sensitivities, limits, numbers of users, and
+times. Hashes of published files are also stored. Names and purposes are stored as the owner typed them. The
+ledger contains no row of data, no drawn noise and no seed.
 
 *The limit* is enforced by a privacy filter (:mod:`discreet.accounting.privacy_filter`). If the composition
 with a new reservation would exceed the owner's total, :class:`BudgetError` is raised and nothing is recorded.
 
 *The chain.* The text of an entry contains its number and the SHA-256 hash of the previous entry. The hash of
-the text is stored in the same row. A second file, ``<ledger>.head``, contains ``<number> <hash>`` of the last
-entry. After each commit, the head is written under a temporary name and renamed, under the ledger's lock.
-Opening a ledger checks all hashes, and checks that the head is in the chain. Therefore an edited, shortened,
-replaced or missing ledger raises :class:`LedgerError`. A crash between the commit and the writing of the head
-leaves a chain that is longer than its head states. Such a ledger is valid, and the next writer updates the
-head. A missing head is an error, unless the ledger has only its first entry (after a crash during creation).
-If a missing head were accepted, anyone could delete the head and shorten the chain without detection. A
-repair command does not exist. If the last hash equals that in the latest privacy statement, the ledger is
-complete, and an operator can write the line of the head by hand.
+the text is stored in the same row. A second file, the *head* ``<ledger>.head``, contains ``<number> <hash>``
+of the last entry. After each commit, the head is written under a temporary name and renamed, while the ledger
+is locked. When a ledger is opened, all hashes are checked, and the head must be in the chain. Therefore an
+edited, shortened, replaced or missing ledger raises :class:`LedgerError`. A crash between the commit and the
+writing of the head leaves a chain that is longer than its head states. Such a ledger is valid, and the next
+writer updates the head. A missing head is an error, unless the ledger has only its first entry (after a crash
+during creation). If a missing head were accepted, anyone could delete the head and shorten the chain without
+detection. A repair command does not exist. If the last hash equals the hash in the latest privacy statement,
+the ledger is complete, and an operator can write the line of the head by hand.
 
 *Signed limits.* A limit can be signed with the owner's key (:mod:`discreet.ledger.signatures`). The signature
 covers the ledger's identity and all other fields of the entry, including its number and the hash of the entry
 before it. The signature is therefore valid only in this ledger and at this position. After a signed limit,
-the ledger rejects a limit of that dataset that is unsigned or signed with another key, and a reservation that
-bypasses the limit. A chain that contains such an entry is damaged. Operators can spend budget, but cannot
-change the limit. A ledger with signed limits cannot be opened without the package ``cryptography``.
+the ledger rejects every unsigned limit of that dataset, and every limit signed with another key. The ledger
+also rejects a reservation that bypasses the limit. A chain that contains such an entry counts as damaged.
+Operators can spend budget, but cannot change the limit. A ledger with signed limits cannot be opened without
+the package ``cryptography``.
 
-*Handing over.* Keys can be lost, and owners can leave. An entry ``owner`` names the key that can change the
-limit of a dataset after this entry. The entry is signed with the previous key of the limit or with the
-*recovery key*. A signed limit can declare the public part of the recovery key once, and the declaration
+*Transfer of control.* Keys can be lost, and owners can leave. An entry ``owner`` names the key that can
+change the limit of a dataset after this entry. The entry is signed with the previous key of the limit or with
+the *recovery key*. A signed limit can declare the public part of the recovery key once, and the declaration
 cannot be changed. Therefore a party that can write the ledger but has neither key cannot take control of a
 limit, because it cannot sign an entry. If it removes entries, the head and the statements reveal this. The
-holder of a key can check whether they handed the limit over to the present owner, directly or through others
-(:meth:`Ledger.heirs`). This check uses only entries after an entry that the holder signed, because that
-signature covers all earlier entries. A forged beginning that names the key without its signature is not used.
+holder of a key can check whether the limit was transferred from this key to the present owner, directly or
+through other keys (:meth:`Ledger.heirs`). This check uses only entries after an entry that the holder signed,
+because that signature covers all earlier entries. An entry that names the key but is not signed with it can
+be forged, so it does not count.
 
 *What this module cannot detect.* Other entries are not signed. A party that can write both files can forge
 reservations and marks, restore an older copy of both files from before a limit, or delete both files. The
-statements are the evidence against this. Each statement contains the hash of its reservation and the key of
-the limit that applied to it. :meth:`Ledger.contains` returns whether that hash is in this ledger. Locks and
-durability depend on the file system. A network file system can lack both, so keep the ledger on a local disk.
+statements are the evidence against this. Each statement contains the hash of its reservation, and the key of
+the limit that applied to the reservation. :meth:`Ledger.contains` returns True if that hash is in this
+ledger. Locks and durability depend on the file system. A network file system may have neither, so keep the
+ledger on a local disk.
 """
 
 from __future__ import annotations
@@ -109,7 +113,7 @@ COLUMNS = (
     "state", "hash",
 )  # fmt: skip
 
-_ROUNDING = 1e-9  # relative tolerance, so that three reservations of one third of the limit are accepted
+_ROUNDING = 1e-9  # relative tolerance, so that three reservations of one third of the limit each are accepted
 _WAIT_SECONDS = 60.0
 _SYNCHRONOUS = "EXTRA"  # a commit returns after it is on the disk, including the removal of the journal
 
@@ -134,7 +138,7 @@ class BudgetError(ValueError):
     spent : epsilon of the reservations in the ledger, at the delta of the limit.
     asked : epsilon of the new reservation, at the same delta.
     together : epsilon of all these reservations by the privacy filter, at the same delta.
-    rule : name of the rule by which the filter has computed ``together``.
+    rule : name of the rule that the privacy filter used for ``together``.
     limit : the owner's (epsilon, delta).
     """
 
@@ -161,9 +165,9 @@ def default_path() -> Path:
     """Return the path of the ledger that is used if none is given.
 
     The path is ``$DISCREET_LEDGER`` if this variable is set, and otherwise ``discreet/ledger.sqlite`` in the
-    folder for user data. That folder is ``$XDG_DATA_HOME`` or ``~/.local/share``; on Windows
-    ``%LOCALAPPDATA%``, on macOS ``~/Library/Application Support``. Raises ``LedgerError`` if no home folder
-    exists.
+    folder for user data. That folder is ``$XDG_DATA_HOME`` or ``~/.local/share``. On Windows it is
+    ``%LOCALAPPDATA%``, and on macOS ``~/Library/Application Support``. Raises ``LedgerError`` if no home
+    folder exists.
     """
     chosen = os.environ.get(PATH_VARIABLE)
     if chosen:
@@ -179,7 +183,7 @@ def default_path() -> Path:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """Entry of the ledger. ``hash`` is the hash of ``text``, from which the other fields are parsed.
+    """Entry of the ledger. The other fields are parsed from ``text``, and ``hash`` is the hash of ``text``.
 
     Parameters
     ----------
@@ -189,18 +193,19 @@ class LedgerEntry:
     kind : "begin", "limit", "reserve", "mark" or "owner"
     dataset : name of the dataset; empty for "begin"
     epsilon, delta : values of a limit or of a reservation. Epsilon of a reservation is computed from its
-        records at the delta of its statement; it is None if no finite epsilon exists.
-    method : method by which the epsilon of a reservation was computed
+        records at the delta of its statement. It is None if no finite epsilon exists.
+    method : method that computed the epsilon of a reservation
     records : records of the mechanisms of a reservation
     users, purpose : number of users and purpose of a reservation
     checked : False if a reservation bypassed the owner's limit
     reservation, files : for a mark, the number of its reservation, and the hashes of the published files
-    key, signature : for a signed limit and for "owner", the public key in hexadecimal and the signature;
-        otherwise empty
-    recovery : for a signed limit, the public recovery key, whose holder can also hand the limit over; or ""
+    key, signature : for a signed limit and for "owner", the public key in hexadecimal and the signature.
+        Otherwise empty
+    recovery : for a signed limit, the public recovery key, or "". The holder of this key can also transfer
+        control of the limit
     to : for "owner", the public key that can change the limit after this entry
     parallel : records of mechanisms on other users, for a reservation that divides the users into two groups.
-        No user is in both groups, and ``records`` cost at least as much as ``parallel``
+        No user is in both groups, and the loss of ``records`` is at least that of ``parallel``
         (:func:`discreet.accounting.privacy_filter.covers`). Totals therefore contain ``records`` only.
     """
 
@@ -245,16 +250,16 @@ class TotalCost:
     Parameters
     ----------
     reservations : number of reservations
-    unmarked : number of reservations that are not marked as published; they count as spent
-    epsilon, delta : the smallest known epsilon at this delta; infinite if no finite epsilon is known
-    method : method by which epsilon was computed
-    pure : sum of pure epsilons, None if some noise has no pure epsilon
-    mu : mu of Gaussian DP, if all noise is continuous Gaussian; otherwise None
+    unmarked : number of reservations that are not marked as published. They count as spent
+    epsilon, delta : the smallest known epsilon at this delta. It is infinite if no finite epsilon is known
+    method : method that computed epsilon
+    pure : sum of pure epsilons. None if some noise has no pure epsilon
+    mu : mu of Gaussian DP if all noise is continuous Gaussian. Otherwise None
     rho : rho of zCDP
-    limit : the owner's (epsilon, delta), None if no limit was set
-    filtered : epsilon of the privacy filter at the delta of the limit; None without a limit
-    rule : rule by which the filter has computed it; None without a limit
-    limit_key : public key with which changes of the limit must be signed; None if the limit is not signed
+    limit : the owner's (epsilon, delta). None if no limit was set
+    filtered : epsilon of the privacy filter at the delta of the limit. None without a limit
+    rule : rule that the privacy filter used for ``filtered``. None without a limit
+    limit_key : public key that must sign changes of the limit. None if the limit is not signed
     """
 
     __repr__ = brief
@@ -278,15 +283,16 @@ class TotalCost:
 class Certified:
     """Guarantee of the privacy filter for the reservations of one dataset.
 
-    It is valid even if the parameters of a release depend on earlier releases.
+    The guarantee is valid even if the parameters of a release depend on earlier releases.
 
     Parameters
     ----------
     reservations : number of reservations
-    epsilon, delta : the smallest certified epsilon at this delta; infinite if no rule of the filter applies
-    rule : rule by which the filter has computed epsilon
-    pure : sum of pure epsilons, None if some noise has no pure epsilon
-    mu : mu of Gaussian DP, if the Gaussian filter applies to this dataset; otherwise None
+    epsilon, delta : the smallest certified epsilon at this delta. It is infinite if no rule of the filter
+        applies
+    rule : rule that the privacy filter used for epsilon
+    pure : sum of pure epsilons. None if some noise has no pure epsilon
+    mu : mu of Gaussian DP if the Gaussian filter applies to this dataset. Otherwise None
     rho : sum of the rho of zCDP
     """
 
@@ -312,8 +318,8 @@ def _canonical(content: Mapping[str, Any]) -> str:
 def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> LedgerEntry:
     """Parse the text of entry ``number``, and check its hash, its number and the hash of the previous entry.
 
-    ``stored`` : the stored hash; ``where`` : start of error messages. Raises ``LedgerError`` if a check
-    fails.
+    ``stored`` : the stored hash. ``where`` : start of error messages. Raises ``LedgerError`` if a check
+        fails.
     """
     if not isinstance(text, str) or _digest(text) != stored:
         raise LedgerError(f"{where}: entry {number} was changed (its hash does not match)")
@@ -398,7 +404,7 @@ def _parse_chain(
 
 @dataclass(frozen=True)
 class _Owner:
-    """Public keys that control the limit of a dataset: the owner's key and the recovery key, or ""."""
+    """Public keys that control the limit of a dataset: the owner's key and the recovery key (or "")."""
 
     key: str = ""
     recovery: str = ""
@@ -409,9 +415,10 @@ _SIGNED: dict[str, signatures.Kind] = {"limit": "discreet limit, 1", "owner": "d
 
 
 def _owners(entries: Sequence[LedgerEntry], before: Mapping[str, _Owner] | None = None) -> dict[str, _Owner]:
-    """Return a mapping of each dataset to the keys that control its limit after these entries.
+    """Return the keys that control the limit of each dataset after these entries.
 
-    The owner's key is the key that signed or received the limit. ``before`` : the mapping before the entries.
+    The owner's key is the key that signed the limit or received control of it. ``before`` : the mapping
+    before these entries.
     """
     found = dict(before or {})
     for entry in entries:
@@ -469,7 +476,7 @@ def _check_signed(where: str, entry: LedgerEntry, first: LedgerEntry, owner: _Ow
 
 
 def _cannot_hand_over(owner: _Owner, key: str, to: str) -> str:
-    """Return the reason why the holder of ``key`` cannot hand the limit over to ``to``; "" if they can."""
+    """Return the reason why the holder of ``key`` cannot transfer the limit to ``to``. "" if they can."""
     if not owner.key:
         return "it is not signed"
     if not key or key not in (owner.key, owner.recovery):
@@ -481,7 +488,7 @@ def _cannot_hand_over(owner: _Owner, key: str, to: str) -> str:
 
 
 def _cannot_declare(owner: _Owner, key: str, recovery: str) -> str:
-    """Return the reason why a limit signed with ``key`` cannot declare this recovery key; "" if it can."""
+    """Return the reason why a limit signed with ``key`` cannot declare this recovery key. "" if it can."""
     if not key:
         return "it is not signed"
     if owner.recovery:
@@ -499,7 +506,7 @@ def _identity_of(first: LedgerEntry) -> str:
 
 
 class Ledger:
-    """Ledger file that is open: releases about the users of datasets, their total cost, and the limits.
+    """Open ledger file: releases about the users of datasets, their total cost, and the limits.
 
     Create the object with :meth:`open`, which checks the whole ledger. The object is a context manager. Any
     number of processes can use the same ledger at the same time. Each object must be used by only one thread
@@ -513,8 +520,8 @@ class Ledger:
     Raises
     ------
     LedgerError
-        If the ledger is missing, damaged, shortened, replaced, locked for too long or not writable. This
-        class and the next are subclasses of ``ValueError``.
+        If the ledger is missing, damaged, shortened, replaced, locked for too long or not writable.
+        ``LedgerError`` and ``BudgetError`` are subclasses of ``ValueError``.
     BudgetError
         If a reservation of :meth:`reserve` would exceed the limit. Nothing was recorded.
     """
@@ -542,20 +549,20 @@ class Ledger:
 
         Parameters
         ----------
-        path : path of the file; the default is :func:`default_path`
+        path : path of the file. The default is :func:`default_path`
         create : True to create a ledger with mode 0600 if neither the ledger nor its head exists
-        readonly : True to write nothing; then an outdated head is not updated and no ledger is created
+        readonly : True to write nothing. Then an outdated head is not updated and no ledger is created
         timeout : number of seconds to wait for the lock of another process
 
         Raises
         ------
         LedgerError
-            If the ledger is missing, and either its head exists or ``create`` is False. It is also raised if
-            the ledger is damaged, edited, shortened, replaced, without a head, locked for too long or not
-            writable.
+            If the ledger is missing, and either its head exists or ``create`` is False. Also if the ledger is
+            damaged, edited, shortened, replaced, without a head, locked for too long or not writable.
         """
         chosen = path if path is not None else default_path()
-        where = Path(os.path.realpath(chosen))  # so that all symbolic links to a ledger have the same head
+        # the real path, so that all symbolic links to a ledger use the same head
+        where = Path(os.path.realpath(chosen))
         timeout = checks.real("timeout", timeout, 0.0)
         create = create and not readonly
         with _clear_errors(where, timeout):
@@ -626,7 +633,7 @@ class Ledger:
 
     @property
     def identity(self) -> str:
-        """Identity of the ledger: 32 hexadecimal digits that were drawn at random at its creation."""
+        """Identity of the ledger: 32 hexadecimal digits that were drawn at random when it was created."""
         return _identity_of(self._entries[0])
 
     # -------------------------------------------------------------- reading
@@ -670,9 +677,9 @@ class Ledger:
         Parameters
         ----------
         dataset : name of the dataset.
-        delta : delta of the returned epsilon. The default is the delta of the limit, or without a limit the
-            smallest positive delta of the reservations.
-        upto : use only entries up to this number; statements use it for totals before and after a release.
+        delta : delta of the returned epsilon. The default is the delta of the limit. Without a limit, it is
+            the smallest positive delta of the reservations.
+        upto : number of the last entry to use. Statements use it for totals before and after a release.
         """
         if delta is not None:
             delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
@@ -682,9 +689,9 @@ class Ledger:
     def certified(self, dataset: str, delta: float, *, upto: int | None = None) -> Certified:
         """Return the privacy filter's guarantee at ``delta`` for the reservations of a dataset.
 
-        ``upto`` : use only entries up to this number. If there is only one reservation and ``delta`` is its
-        delta, the result has the recorded epsilon. Raises ``ValueError`` if the dataset's name is invalid, or
-        if ``delta`` is not in [0, 1).
+        ``upto`` : number of the last entry to use. If there is only one reservation and ``delta`` is its
+            delta, the result has the recorded epsilon. Raises ``ValueError`` if the dataset's name is
+            invalid, or if ``delta`` is not in [0, 1).
         """
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         made = [
@@ -756,10 +763,11 @@ class Ledger:
 
         The limit applies to later reservations, even if more is already spent. If ``key`` is given
         (:func:`discreet.ledger.signatures.read_private_key`), the limit is signed. Afterwards, only the
-        holder of the key can change the limit or hand it over (:meth:`hand_over`). ``recovery`` is a public
-        key in hexadecimal whose holder can also hand the limit over. It can be declared only once, with a
-        signed limit. Raises ``ValueError`` if the name is nearly that of another dataset, if the present
-        limit is signed with another key, or if the recovery key cannot be declared.
+        holder of the key can change the limit or transfer control of it (:meth:`hand_over`). ``recovery`` is
+        a public key in hexadecimal. The holder of this key can also transfer control of the limit. A recovery
+        key can be declared only once, with a signed limit. Raises ``ValueError`` if the name is nearly that
+        of another dataset, if the present limit is signed with another key, or if the recovery key cannot be
+        declared.
         """
         dataset, epsilon = _name(dataset), check_epsilon(epsilon)
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
@@ -783,7 +791,7 @@ class Ledger:
             return self._append("limit", dataset, key, epsilon=epsilon, delta=delta, **more)
 
     def hand_over(self, dataset: str, to: str, key: PrivateKey) -> LedgerEntry:
-        """Hand the limit of a dataset over to the holder of the public key ``to`` (in hexadecimal).
+        """Transfer control of a dataset's limit to the holder of the public key ``to`` (in hexadecimal).
 
         ``key`` must be the present key of the limit or the declared recovery key, and ``to`` must differ from
         both. Raises ``ValueError`` otherwise. Reservations are not affected.
@@ -798,23 +806,23 @@ class Ledger:
             return self._append("owner", dataset, key, to=to)
 
     def owner(self, dataset: str) -> str | None:
-        """Return the public key, in hexadecimal, with which changes of the limit of a dataset must be signed.
+        """Return the public key, in hexadecimal, that must sign changes of a dataset's limit.
 
-        Returns None if every operator can change the limit.
+        The result is None if every operator can change the limit.
         """
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).key or None
 
     def recovery(self, dataset: str) -> str | None:
-        """Return the public recovery key, whose holder can also hand over the limit of ``dataset``.
+        """Return the public recovery key of ``dataset``, whose holder can transfer control of the limit.
 
-        Returns None if no recovery key was declared.
+        The result is None if no recovery key was declared.
         """
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).recovery or None
 
     def heirs(self, dataset: str, key: str) -> tuple[str, ...]:
-        """Return the public key ``key`` and all keys to which the limit was handed over after it signed.
+        """Return the public key ``key`` and all keys that received control of the limit after it signed.
 
-        Returns an empty tuple if ``key`` signed no entry of the dataset.
+        The result is an empty tuple if ``key`` signed no entry of the dataset.
         """
         entries = self.entries(_name(dataset))
         own = next((i for i, entry in enumerate(entries) if entry.key == key != ""), None)
@@ -845,14 +853,15 @@ class Ledger:
         users : number of users, if it is public
         purpose : one public line for readers of the ledger, for example the command
         limit_check : False to bypass the owner's limit for this reservation. The entry records this
-            permanently. It is rejected if the limit is signed.
+            permanently. The reservation is rejected if the limit is signed.
         once : if True and an unmarked reservation has the same records, delta, users and purpose, that
             reservation is returned and nothing is recorded. Use this only if ``purpose`` identifies the
             release, and if a release is marked before its noise is drawn. Then no noise was drawn for an
             unmarked reservation.
         parallel : records of mechanisms on other users of the dataset. Every user is in ``records`` or in
             ``parallel``, never in both, and the group of a user does not depend on the user's record. Totals
-            contain ``records`` only, so these must cost at least as much (parallel composition).
+            contain ``records`` only, so the loss of ``records`` must be at least that of ``parallel``
+            (parallel composition).
 
         Raises
         ------
@@ -862,8 +871,8 @@ class Ledger:
         ValueError
             If an argument is not allowed, or if the dataset's name is nearly that of another dataset.
         LedgerError
-            If the ledger is invalid or cannot be written. If the entry was written before the error (the disk
-            became full before the head was written), the entry counts as spent.
+            If the ledger is invalid or cannot be written. If the entry was written before the error (for
+            example because the disk became full before the head was written), the entry counts as spent.
         """
         dataset, records = _name(dataset), tuple(records)
         _check_records(records)
@@ -899,9 +908,9 @@ class Ledger:
         self, dataset: str, records: tuple[Record, ...], content: Mapping[str, Any],
         alone: Mapping[float, float], once: bool,
     ) -> Reservation:  # fmt: skip
-        """Append the entry of a reservation, or find the earlier entry that ``once`` asks for.
+        """Append the entry of a reservation, or find the earlier reservation if ``once`` is True.
 
-        ``alone`` : mapping of delta to the epsilon of only these records.
+        ``alone`` : mapping of delta to the epsilon of these records without any other reservation.
         """
         with self._writing():
             self._check_name(dataset)
@@ -988,7 +997,7 @@ class Ledger:
                 self._write_head()
 
     def _check_name(self, dataset: str) -> None:
-        """Raise ``ValueError`` if a new name looks like the name of a dataset in the ledger."""
+        """Raise ``ValueError`` if a new name is nearly the name of a dataset in the ledger."""
         held = {entry.dataset for entry in self._entries if entry.dataset}
         alike = sorted(name for name in held if _key(name) == _key(dataset))
         if dataset not in held and alike:
@@ -1102,7 +1111,7 @@ def _write_aside(target: Path, text: str) -> None:
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return the device and inode of a file, or None if it does not exist.
 
-    A change shows that the path names another file than before.
+    If the result changes, the path names another file than before.
     """
     try:
         found = os.stat(path)
@@ -1171,7 +1180,7 @@ def _name(dataset: Any) -> str:
         raise ValueError(f"dataset = {dataset!r}: must name the population")
     if dataset != unicodedata.normalize(
         "NFC", dataset.strip()
-    ):  # such a name could look the same as another name, but their entries would not be composed
+    ):  # such a name could look the same as another name, but the entries of the two would not be composed
         raise ValueError(
             f"dataset = {dataset!r}: must have no space at its ends, and be in Unicode's normal form C"
         )
@@ -1214,10 +1223,10 @@ def _reserved(entries: Sequence[LedgerEntry]) -> list[tuple[Record, ...]]:
 def _alone(
     entries: Sequence[LedgerEntry], records: tuple[Record, ...], known: Mapping[float, float]
 ) -> dict[float, float]:
-    """Compute the epsilon of a first reservation at the delta of the limit, if the closed forms reject it.
+    """Compute the epsilon of a first reservation at the delta of the limit if the closed forms reject it.
 
-    Returns {delta: epsilon}, or {} if this computation is not necessary or its result is ``known``. The
-    numerical epsilon can be smaller than that of the closed forms.
+    The result is {delta: epsilon}. The result is {} if this computation is not necessary or if its result is
+    already in ``known``. The numerical epsilon can be smaller than that of the closed forms.
     """
     limit = _limit(entries)
     if limit is None or limit[1] in known or _reserved(entries):
@@ -1283,7 +1292,10 @@ def _totals(dataset: str, entries: Sequence[LedgerEntry], delta: float | None) -
 
 @contextmanager
 def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[None]:
-    """Add a note to every exception inside the context, which says that the reservation counts as spent."""
+    """Add a note to every exception inside the context.
+
+    The note states that the reservation counts as spent.
+    """
     try:
         yield
     except BaseException as error:
@@ -1293,16 +1305,17 @@ def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[No
 
 
 def _mechanisms(entry: LedgerEntry) -> str:
-    """Return the names of an entry's mechanisms; mechanisms on other users follow "other users:"."""
+    """Return the names of an entry's mechanisms. Mechanisms on other users follow the text "other users:"."""
     own, others = ("; ".join(one.mechanism for one in some) for some in (entry.records, entry.parallel))
     return f"{own} | other users: {others}" if others else own
 
 
 def table(entries: Sequence[LedgerEntry]) -> list[tuple[str, ...]]:
-    """Return one row of texts per entry, with the columns :data:`COLUMNS`.
+    """Return one row of strings per entry, with the columns :data:`COLUMNS`.
 
-    A text is empty if the column does not apply to the entry. The epsilon of a reservation is that of only
-    this reservation at its own delta. Its state is ``published`` or ``SPENT, NOT PUBLISHED``.
+    A string is empty if the column does not apply to the entry. The epsilon of a reservation is the epsilon
+    of this reservation alone, at its own delta. The state of a reservation is ``published`` or ``SPENT, NOT
+    PUBLISHED``.
     """
     marked = {entry.reservation for entry in entries if entry.kind == "mark"}
     rows: list[tuple[str, ...]] = []

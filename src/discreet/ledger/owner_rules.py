@@ -1,28 +1,28 @@
-"""Owner's rule for a folder: the population of its data, and the ledger in which releases are recorded.
+"""Owner's rule for a folder: the population of its data, and the ledger that must record the releases.
 
 A file ``discreet.ledger.toml`` in a folder of data contains the name of the data's population, the identity
 of a ledger, and optionally the owner's key and signature. The rule applies to all files in its folder and its
 subfolders. The functions :func:`discreet.pipeline.learn.learn` and
-:func:`discreet.pipeline.state_codebook.fit_codebook` refuse a release from these files without that ledger
-(``--no-ledger``), with another ledger, or with the name of another population. If the rule has a key, they
-also refuse a release if the ledger's limit belongs neither to the holder of that key nor to a successor
-(:meth:`discreet.ledger.ledger.Ledger.heirs`). The function :func:`discreet.data.prepare.prepare` writes a
-copy of the rule into the folder of its output. Partial aggregates contain the rules of their sources
-(:mod:`discreet.pipeline.partial_aggregates`).
+:func:`discreet.pipeline.state_codebook.fit_codebook` reject a release from these files without that ledger
+(``--no-ledger``), with another ledger, or with the name of another population. If the rule has a key, the
+holder of that key or a successor must control the ledger's limit
+(:meth:`discreet.ledger.ledger.Ledger.heirs`). Otherwise the functions also reject the release. The function
+:func:`discreet.data.prepare.prepare` writes a copy of the rule into the folder of its output. Partial
+aggregates contain the rules of their sources (:mod:`discreet.pipeline.partial_aggregates`).
 
-The rules for a database query are the rules for its sources, which are the database or the files that are
-listed with the query. A query can read no other data (:mod:`discreet.data.sources`). If a file has other
-names (hard links), these names are searched, by device and inode, in folders with a rule. The search covers
+The rules for a database query are the rules for its sources. The sources are the database or the files that
+are listed with the query. A query can read no other data (:mod:`discreet.data.sources`). If a file has other
+names (hard links), these names are searched, by device and inode, in folders with a rule. The search includes
 folders next to the file, next to the working directory, and next to any of their parent folders.
 
-The rule does not enforce access control. It prevents mistakes and shortcuts of operators who use this
-library. It does not restrict anyone who can read the data and:
+The rule does not enforce access control. The rule prevents mistakes and shortcuts of operators who use this
+library. The rule does not restrict a person who can read the data and does one of the following:
 
 - removes the file with the rule;
 - copies the data to another place (for example a database);
 - passes the data as a data frame in memory or from an object store;
 - links the data to a place that has no folder with a rule nearby;
-- or processes the data without this library.
+- processes the data without this library.
 
 Only access rights on the data can prevent this. Therefore keep the file with the rule where operators cannot
 write.
@@ -79,7 +79,7 @@ class OwnerRule:
     key: str = ""
 
     def content(self) -> dict[str, str]:
-        """Return the content of the rule, over which the owner's signature is computed."""
+        """Return the content of the rule. The owner's signature covers this content."""
         return {"dataset": self.dataset, "ledger": self.ledger, "key": self.key}
 
 
@@ -89,15 +89,14 @@ def require_ledger(folder: str | Path, ledger: Ledger, dataset: str, key: Privat
     Parameters
     ----------
     folder : existing folder of the data
-    ledger : the ledger in which releases must be recorded; it must be open
+    ledger : open ledger that must record the releases
     dataset : name of the population in the ledger
     key : private key of the owner, if the limit is signed
 
     Raises
     ------
     ValueError
-        If the folder already has a rule, or if ``key`` is not the key with which the dataset's limit is
-        signed.
+        If the folder already has a rule, or if the dataset's limit is signed with a key other than ``key``.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -146,9 +145,8 @@ def read_rule(path: str | Path) -> OwnerRule:
 def rules_over(files: Iterable[Path]) -> dict[Path, OwnerRule]:
     """Return all rules that apply to the files, as a mapping of the path of each rule to the rule.
 
-    The function searches the folders of the files and all parent folders. It does so for the paths as given,
-    for the paths with symbolic links resolved, and for other names of the files in nearby folders with a
-    rule.
+    The function searches the folders of the files and all parent folders. The function uses the paths as
+    given, the paths with symbolic links resolved, and other names of the files in nearby folders with a rule.
     """
     folders: dict[Path, None] = {}
     for file in files:
@@ -187,9 +185,7 @@ def check_rules(files: Iterable[Path], dataset: str, ledger: Ledger | None) -> N
 
 
 def obeyed(rules: Mapping[Path, OwnerRule], dataset: str, ledger: Ledger | None) -> None:
-    """Raise ``ValueError`` if a release would violate one of these rules, or the rules that are now in the
-    same files.
-    """
+    """Raise ``ValueError`` if a release would violate one of these rules, or a rule now in the same files."""
     for path, rule in [*rules.items(), *_changed(rules)]:
         said = f"by the owner's rule {path}"
         if ledger is None:
@@ -210,8 +206,8 @@ def obeyed(rules: Mapping[Path, OwnerRule], dataset: str, ledger: Ledger | None)
 def _changed(rules: Mapping[Path, OwnerRule]) -> list[tuple[Path, OwnerRule]]:
     """Return the rules that are now in the same files, if they differ from the given rules.
 
-    A rule with the name of another population is ignored. The reason is that a partial aggregate contains the
-    paths of its rules, and on another machine the same path can have a rule for other data.
+    A rule with the name of another population is ignored. A partial aggregate contains the paths of its
+    rules, and on another machine the same path can have a rule for other data.
     """
     now = [(path, read_rule(path)) for path in rules if os.path.lexists(path)]
     return [(path, rule) for path, rule in now if rule.dataset == rules[path].dataset and rule != rules[path]]

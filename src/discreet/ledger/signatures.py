@@ -1,17 +1,17 @@
-"""Signatures with Ed25519 keys in files, by ``cryptography`` (``pip install 'discreet[sign]'``).
+"""Signatures with Ed25519 keys in files, computed by ``cryptography`` (``pip install 'discreet[sign]'``).
 
 The signed text consists of a *kind* (see ``Kind``), a line break, and canonical JSON. Therefore a signature
-of one kind is never valid for another kind, and the order of fields in a file does not matter. The modules
-that create signatures describe which signed fields prevent the reuse of a signature in another place
+of one kind is never valid for another kind, and the order of fields in a file does not matter. Each module
+that creates signatures describes the signed fields that prevent the reuse of a signature in another place
 (:mod:`discreet.ledger.ledger`, :mod:`discreet.ledger.owner_rules`, :mod:`discreet.reports.signature_file`).
 
 A private key is a file in PKCS 8 and PEM format with mode 0600. A file that other users can read is rejected.
 The file can be encrypted by AES-256 with a key that PBKDF2 derives from a passphrase (2 048 rounds of
 HMAC-SHA-256, as ``cryptography`` writes). Anyone who steals the file can try millions of passphrases per
 second, so the passphrase must be long. Files that OpenSSL encrypted with scrypt can also be read. The public
-key is stored in the same folder as ``NAME.pub``, in the format of OpenSSL. In texts, a public key is given as
-its 32 bytes in hexadecimal. A signature proves that the holder of a key signed. This module cannot determine
-which person holds a key.
+key is stored in the same folder as ``NAME.pub``, in the format of OpenSSL. In text, a public key is given as
+its 32 bytes in hexadecimal. A signature proves that the holder of the key signed. This module cannot
+determine which person holds a key.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def new_key(path: str | Path, passphrase: str | None = None) -> str:
     """Create a new key, and return the public key in hexadecimal.
 
     The private key is written to the file ``path`` (mode 0600), and the public key to ``NAME.pub`` in the
-    same folder. ``passphrase`` has 12 to 1000 characters and encrypts the private key; if it is None, the
+    same folder. ``passphrase`` has 12 to 1000 characters and encrypts the private key. If it is None, the
     private key is not encrypted. Raises ``ValueError`` if one of the files exists, or if the passphrase has
     another length.
     """
@@ -163,7 +163,7 @@ def _private_bytes(key: Any, passphrase: str | None) -> bytes:
 
 
 def _as_bytes(passphrase: str) -> bytes:
-    """Return the bytes of a passphrase in a normal form, so that the result is the same for all keyboards."""
+    """Return the bytes of a passphrase in a normal form, so that all keyboards give the same bytes."""
     return unicodedata.normalize("NFC", passphrase).encode()
 
 
@@ -172,7 +172,7 @@ def change_passphrase(path: str | Path, old: Passphrase, new: str | None) -> str
 
     If ``new`` is None, the new file is not encrypted. The file is replaced by one rename. The old passphrase
     still decrypts copies of the old file. Raises ``ValueError`` for the same reasons as
-    :func:`read_private_key` and :func:`new_key`; then nothing is changed.
+    :func:`read_private_key` and :func:`new_key`. Nothing is changed in these cases.
     """
     path = Path(path)
     key = read_private_key(path, passphrase=old)
@@ -182,7 +182,7 @@ def change_passphrase(path: str | Path, old: Passphrase, new: str | None) -> str
 
 
 def read_passphrase(path: str | Path, name: str = "passphrase-file") -> str:
-    """Return the first line of a file that only its owner can read (mode 0600), for use in batch jobs.
+    """Return the first line of a file that only its owner can read (mode 0600). Batch jobs use it.
 
     ``name`` is the name of the argument in error messages.
     """
@@ -204,8 +204,8 @@ def _raw(public: Any) -> str:
 def _content(name: str, path: Path, *, private: bool) -> bytes:
     """Return the bytes of a small file.
 
-    Raises ``ValueError`` if the file cannot be read. If ``private`` is True, it is also raised if other users
-    can read the file. ``name`` is the name of the argument in error messages.
+    Raises ``ValueError`` if the file cannot be read. Also raises ``ValueError`` if ``private`` is True and
+    other users can read the file. ``name`` is the name of the argument in error messages.
     """
     try:
         with open(path, "rb") as file:
@@ -229,9 +229,10 @@ def _content(name: str, path: Path, *, private: bool) -> bytes:
 def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase = None) -> PrivateKey:
     """Read the private key in the file ``path``. ``name`` is the name of the argument in error messages.
 
-    ``passphrase`` is the passphrase of an encrypted file, or a function that asks for it. It is not needed if
-    the file is not encrypted. Raises ``ValueError`` if the file is not a key, if users other than its owner
-    can read it, or if the passphrase is wrong. Raises :class:`PassphraseMissing` if no passphrase is given.
+    ``passphrase`` is the passphrase of an encrypted file, or a function that asks for it. A passphrase is not
+    needed if the file is not encrypted. Raises ``ValueError`` if the file is not a key, if users other than
+    its owner can read it, or if the passphrase is wrong. Raises :class:`PassphraseMissing` if no passphrase
+    is given.
     """
     ed25519, serialization = _ed25519()
     path = Path(path)
@@ -244,7 +245,7 @@ def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase
         secret = _as_bytes(given)
     try:
         key = serialization.load_pem_private_key(content, secret)
-    except Exception:  # the exception is not passed on, because it could contain the passphrase or key
+    except Exception:  # the exception is not passed on, because it could contain the passphrase or the key
         key = None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         wrong = "this is not its passphrase, or it is damaged: it " if secret is not None else ""

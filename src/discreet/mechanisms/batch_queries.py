@@ -1,25 +1,25 @@
-"""Session with a separate query for each batch of users, as policy elimination needs.
+"""Session with a separate query for each batch of users. Policy elimination needs such a session.
 
-A learner that eliminates policies asks a different query of every batch (first the transitions of one step,
+A learner that eliminates policies uses a different query for every batch (first the transitions of one step,
 later all counts) and does not use earlier answers. ``Schedule.queries`` declares the queries, one for each
 batch between two times of release. A :class:`BatchChannel` starts the privatizer again for each batch, with
-that batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of its size. The release of a
-batch is therefore bit for bit that of the privatizer's one-shot session.
+that batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of the batch size. The
+release of a batch is therefore equal, bit for bit, to the release of the privatizer's one-shot session.
 
 Guarantee. Batch sizes are fixed before any data, and users are numbered on arrival. A user's batch is
 therefore public, and each user is in at most one batch. A plan cannot extend beyond the end of its batch. The
-session of a batch accepts no more users than the batch has. This session is closed after its release and is
-never opened again. Every batch has its own randomness: secure draws are always fresh, and seeded draws use a
-key that is derived from the run and the batch (:meth:`~discreet.core.rng.Seeded.of_batch`).
+session of a batch accepts at most the declared number of users. This session is closed after its release and
+is never opened again. Every batch has its own randomness: secure draws are always fresh, and seeded draws use
+a key that is derived from the run and the batch (:meth:`~discreet.core.rng.Seeded.of_batch`).
 
 Suppose that one user is replaced. Given the earlier releases, the releases of batches without that user have
-the same distribution, because policies are functions of releases. All releases of the session together are
-therefore as private as the batch with the weakest guarantee (parallel composition;
+the same distribution, because policies are functions of releases. The guarantee of all releases together is
+therefore that of the batch with the weakest guarantee (parallel composition;
 :func:`~discreet.core.guarantee.parallel`), and every batch gets the full budget. Users after the last release
-are counted, and nothing about them is stored: their devices send nothing.
+are counted. The devices of these users send nothing, so nothing about the users is stored.
 
 A privatizer can refuse to release a batch
-(:class:`~discreet.mechanisms.shuffle.shuffle_session.BatchTooSmall`). That batch is lost: the call of
+(:class:`~discreet.mechanisms.shuffle.shuffle_session.BatchTooSmall`). That batch is lost. The call of
 ``release`` raises this exception, the next call returns the previous release again, and the next batch can
 begin.
 
@@ -71,7 +71,7 @@ __all__ = ["BatchChannel", "BatchEncoder", "BatchKind", "BatchMechanism", "batch
 class BatchKind:
     """Group of batches that have the same guarantee.
 
-    ``words`` describes the batches, ``batches`` is their number, and ``guarantee`` is that of each batch.
+    words : text that describes the batches. batches : number of batches. guarantee : guarantee of each batch.
     """
 
     words: str
@@ -131,16 +131,16 @@ class BatchMechanism:
 
     @property
     def trust(self) -> Trust:
-        """Trust model, i.e. who sees raw data.
+        """Trust model: the party that sees raw data.
 
-        It is the same in all batches; otherwise ``guarantee`` raises ``ValueError``.
+        The trust model is the same in all batches. Otherwise ``guarantee`` raises ``ValueError``.
         """
         trust: Trust = self.parts[0].trust
         return trust
 
     @property
     def bits(self) -> bool:
-        """Return True if rewards are rounded to bits: simulated sums must then be sums of bits."""
+        """True if rewards are rounded to bits. Simulated sums must then be sums of bits."""
         return bool(getattr(self.parts[0], "bits", False))
 
     @property
@@ -179,7 +179,7 @@ class BatchMechanism:
         return shared
 
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:
-        """Return the noise distributions, by family, after ``n`` users if all of them send their messages.
+        """Return the noise distribution of each family after ``n`` users if all of them send their messages.
 
         Raises ``ValueError`` unless n is one of ``schedule.release_times``.
         """
@@ -193,10 +193,10 @@ class BatchMechanism:
 
 @dataclass(frozen=True, eq=False)
 class BatchEncoder:
-    """Encoder of the open batch. Its messages carry the plan's number in the whole session.
+    """Encoder of the open batch. Each message contains the plan's number in the whole session.
 
-    inner : encoder of the batch's session. If users are outside all batches, the value is None and their
-        devices send nothing.
+    inner : encoder of the batch's session. None if users are outside all batches. The devices of these users
+        send nothing.
     """
 
     __repr__ = brief
@@ -215,9 +215,9 @@ class BatchEncoder:
 
         plan : the open plan, or a plan without a number.
 
-        ``coins`` : random numbers of the device.
+        ``coins`` : random generator of the device.
 
-        Raises ``ValueError`` on an invalid record or another plan.
+        Raises ``ValueError`` if the record is invalid or the plan is another plan.
         """
         if plan.number not in (0, self.number):
             raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
@@ -230,25 +230,25 @@ class BatchEncoder:
 class BatchChannel(Channel):
     """Channel that answers one query for each batch by one release.
 
-    A batch can contain several plans: each of these except the last has ``Plan.last = False``. A release
-    covers its batch only:
+    A batch can contain several plans. All of them except the last have ``Plan.last = False``. A release
+    covers only its batch:
 
-    - ``estimates`` : sums over the users of the newest batch, for each family of its query. The number of
-      these users is ``covers``. The failure probabilities of the noise distributions are divided equally
-      among the batches. Therefore the bounds of all batches are valid simultaneously with the stated
-      probability. Each bound is for one batch.
+    - ``estimates`` : sums over the users of the newest batch, for each family of its query. ``covers`` is the
+      number of these users. The failure probability of the noise bounds is divided equally among the batches.
+      Therefore the bounds of all batches are valid simultaneously with the stated probability. Each bound is
+      for one batch.
     - ``measurement`` : the same sums, with decay 0 and gain 1.
     - ``users`` : all users so far.
     - ``number`` : number of the batch, starting at 1. The release before the first user has number 0 and
       contains zeros for the families of the first query.
 
-    A plan that has more users than are left of its batch raises ``ValueError``, and so does a plan that fills
-    its batch with ``last = False``.
+    ``begin`` raises ``ValueError`` for a plan with more users than remain in its batch. The same error is
+    raised for a plan that fills its batch and has ``last = False``.
     """
 
     def __init__(self, mechanism: BatchMechanism, randomness: Randomness) -> None:
         checks.exactly("mechanism", mechanism, BatchMechanism)
-        mechanism = replace(mechanism)  # a new object, whose constructor checks all fields again
+        mechanism = replace(mechanism)  # a new object; its constructor checks all fields again
         check_source(randomness)
         for part in mechanism.parts:
             part.check_source(randomness)
@@ -259,20 +259,24 @@ class BatchChannel(Channel):
     def start(self) -> State:
         """Return the state before the first user.
 
-        - inner : session of the open batch, which alone counts the users of the batch; None if no batch is
-          open.
+        - inner : session of the open batch, or None if no batch is open. Only this session counts the users
+          of the
+          open batch.
         - open : index of the batch that was opened last.
         - before : number of users before the open batch.
         """
         return {"open": -1, "inner": None, "before": 0}
 
     def plain(self, state: State) -> State:
-        """Return a state in the form that a file contains. ``inside`` is the state of ``inner``, or empty."""
+        """Return ``state`` in the form that a file contains.
+
+        ``inside`` is the state of ``inner``, or empty.
+        """
         inner = state["inner"]
         return {"open": state["open"], "inside": {} if inner is None else state_of(inner)}
 
     def from_plain(self, s: ChannelSession, state: State) -> State:
-        """Return the state of a file. Raises ``ValueError`` if it is invalid."""
+        """Return the state read from a file. Raises ``ValueError`` if the state is invalid."""
         batch, inside, inner = state["open"], state["inside"], None
         if inside:
             inner = self.started(checks.integer("open", batch, 0, len(self.mechanism.parts) - 1))
@@ -280,7 +284,7 @@ class BatchChannel(Channel):
         return {"open": batch, "inner": inner, "before": s._users}
 
     def drop(self, s: ChannelSession) -> State:
-        """Close the session of the open batch, and keep the public number of its users."""
+        """Close the session of the open batch and keep the number of its users, which is public."""
         if (inner := s.state.get("inner")) is not None:
             users = self.users(s)
             inner.close()
@@ -288,26 +292,31 @@ class BatchChannel(Channel):
         return {}
 
     def started(self, batch: int) -> ChannelSession:
-        """Return a new session of a batch."""
+        """Return a new session for the batch with index ``batch``."""
         return stream_of(self.mechanism.parts[batch], self.randomness.of_batch(batch))
 
     # ------------------------------------------------------------------------ public facts
     def users(self, s: ChannelSession) -> int:
         """Return the number of users counted so far, including those of the open batch.
 
-        The state is read once, so that another thread sees no user twice while a batch is closed.
+        The state is read once. Therefore another thread cannot count a user twice while a batch is closed.
         """
         state = s.state
         inner = state.get("inner")
         return s._users if inner is None else int(state["before"] + inner.users)
 
     def batch_at(self, users: int) -> int | None:
-        """Return the index of the batch that the user after ``users`` users is in, or None for no batch."""
+        """Return the index of the batch of user number ``users`` + 1. None if this user
+        is in no batch.
+        """
         at = int(np.searchsorted(self.times, users, side="right")) - 1
         return at if at < len(self.mechanism.parts) else None
 
     def query_now(self, s: ChannelSession) -> CountQuery:
-        """Return the query for the next user's batch. After the last batch: the learner's main query."""
+        """Return the query of the next user's batch.
+
+        After the last batch, return the learner's main query.
+        """
         at = self.batch_at(s.users)
         query: CountQuery = self.mechanism.query if at is None else self.mechanism.parts[at].query
         return query
@@ -329,7 +338,8 @@ class BatchChannel(Channel):
         return plan
 
     def device(self, s: ChannelSession) -> Any:
-        """Return the device program for the open batch's users, from the session of the batch.
+        """Return the device program for the open batch's users. The session of the batch provides the
+        program.
 
         Messages of these devices contain the number of :meth:`plan_of_devices`. Raises ``RuntimeError`` if no
         batch is open, and ``ValueError`` if the batch's users send trajectories.
@@ -359,7 +369,7 @@ class BatchChannel(Channel):
         if inner is None:
             if batch <= s.state["open"]:
                 raise RuntimeError(f"begin: batch {batch + 1} was interrupted, it is not opened again")
-            s.state = {**s.state, "open": batch}  # if this is interrupted, the batch is not opened again
+            s.state = {**s.state, "open": batch}  # if an interrupt occurs here, the batch is not opened again
             inner = self.started(batch)
             s.state = {"open": batch, "inner": inner, "before": before}
         inner.begin(plan)
@@ -405,7 +415,7 @@ class BatchChannel(Channel):
             inner.submit_many(records, inner.open_plan.number)
 
     def add_absent(self, s: ChannelSession, users: int) -> None:
-        """Count users who sent nothing, in the session of their batch."""
+        """Count users who sent nothing. The session of their batch counts them."""
         inner = s.state["inner"]
         if inner is None:
             super().add_absent(s, users)
@@ -413,7 +423,10 @@ class BatchChannel(Channel):
             inner.absent(users)
 
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        """Pass simulated sums to the session of their batch. Sums of other users are not read."""
+        """Pass simulated sums to the session of their batch.
+
+        Sums of users outside all batches are not read.
+        """
         inner = s.state["inner"]
         if inner is None:
             s._count(users)
@@ -430,16 +443,18 @@ class BatchChannel(Channel):
         try:
             made = inner.release()
         finally:  # also after an error: this batch is never opened again
-            # This is one statement without a function call, so an interrupt cannot split it. Users are then
-            # counted exactly once, either here or in the batch's session.
+            # This is one statement without a function call, so an interrupt cannot split it. Each
+            # user is
+            # then counted exactly once, either here or in the batch's session.
             s._users, s.state, s._fresh = n, empty, True
             inner.close()
-        s._number = leaf - 1  # a release has the number of its batch, also if earlier batches were lost
+        # the number of a release is the number of its batch, even if earlier batches were lost
+        s._number = leaf - 1
         estimates = self.described(made)
         return estimates, Measurement(estimates, 0.0, 1.0), {}
 
     def first(self, s: ChannelSession) -> Release:
-        """Return the last release. If there is none, it is the one before all users."""
+        """Return the last release. Before the first batch, return the release before all users."""
         if s._last is None:
             with self.started(0) as session:
                 nothing = self.described(session.release())
@@ -447,7 +462,9 @@ class BatchChannel(Channel):
         return s._last
 
     def described(self, made: Release) -> dict[str, Estimate]:
-        """Return the estimates of a batch's release. :meth:`BatchMechanism.shared` adapts their noise."""
+        """Return the estimates of a batch's release. :meth:`BatchMechanism.shared` changes their noise
+        bounds.
+        """
         return {
             name: replace(one, law=self.mechanism.shared(one.law)) for name, one in made.estimates.items()
         }
@@ -459,11 +476,9 @@ class BatchChannel(Channel):
 def batch_mechanism(
     privatizer: Any, query: Any, schedule: Schedule, randomness: Randomness
 ) -> BatchMechanism:
-    """Return the mechanism with which ``privatizer`` processes each batch of a ``schedule`` with queries.
+    """Return the mechanism that ``privatizer`` uses for each batch of a ``schedule`` with queries.
 
-    query : the learner's main query.
-
-    randomness : source of the noise.
+    query : the learner's main query. randomness : source of the noise.
 
     Raises ``ValueError`` if a query is not a :class:`CountQuery`, has groups or has another layout, and if
     the privatizer rejects a batch.
@@ -494,7 +509,7 @@ def _own_query(i: int, given: Any, standing: CountQuery) -> CountQuery:
 
 
 def _facts(query: CountQuery) -> tuple[Any, ...]:
-    """Return the values of a query that determine noise and guarantee, except the layout."""
+    """Return the values that determine the noise and guarantee of a query, except the layout."""
     return (
         query.stationary, query.visits, query.center_rewards, query.known_rewards, query.reward_share,
         query.pooled, query.pooled_share, query.episodes, query.step is None, query.first,

@@ -1,15 +1,16 @@
 """Public feature maps with bounds that are certified at construction. The bounds determine sensitivities.
 
-:class:`Features` are phi(s, a) of linear MDPs, and :class:`MixtureFeatures` are phi(s' | s, a) of linear
-mixtures. Their ``bound``, ``signed_bound``, ``l1``, ``signed_l1`` and ``nonneg`` are certified. The tables
-contain every pair, visited or not. A certified bound is therefore a maximum over a public array and reveals
-nothing about data. The trusted core uses only these types, never the model from which the features come.
+:class:`Features` are the features phi(s, a) of linear MDPs. :class:`MixtureFeatures` are the features phi(s'
+| s, a) of linear mixtures. The attributes ``bound``, ``signed_bound``, ``l1``, ``signed_l1`` and ``nonneg``
+are certified. The tables contain every pair, visited or not. A certified bound is therefore a maximum over a
+public array and reveals nothing about data. The trusted core uses only these types and never the model from
+which the features come.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,12 @@ from discreet.device.feature_map import FeatureMap as FeatureMap
 Floats = NDArray[np.float64]
 
 _SLACK = 1e-12  # Relative rounding error of a norm.
-_LEAST, _MOST = 1e-50, 1e50  # Range of bounds, in which fourth powers are float64 numbers of full precision.
+# Range of bounds. In this range, fourth powers are float64 numbers of full precision.
+_LEAST, _MOST = 1e-50, 1e50
 _SPAN = 1e-9  # Largest residual of 1 = phi^T v that counts as rounding.
 _ENUMERATED = 12  # Largest number of successors with which all 2^11 sign vectors are tried.
 _CHUNK = 2**22  # Largest number of array entries in memory while these sign vectors are tried.
+_KEPT_BYTES = 2**20  # Largest table whose proved bounds are kept.
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -41,12 +44,13 @@ class Features:
     l1 : float, optional
         Bound a on the sum of absolute values. None: sqrt(d) b, which is always valid.
     nonneg : bool
-        Declare (and check) that every coordinate is at least 0: some sensitivities are then smaller.
+        Declares that every coordinate is at least 0. The constructor checks this. Some sensitivities are then
+        smaller.
 
     Raises
     ------
     ValueError
-        If a declared bound is violated at some (s, a). The error names this pair.
+        If a declared bound is violated at some (s, a). The error message names this pair.
     """
 
     __repr__ = brief
@@ -96,7 +100,7 @@ class Features:
 
     @cached_property
     def constant(self) -> bool:
-        """True if 1 is in the span of the features, i.e. there is a v with phi(s, a)^T v = 1 for all pairs.
+        """True if 1 is in the span of the features: there is a v with phi(s, a)^T v = 1 for all pairs.
 
         Targets may then be centred by any public constant without bias.
         """
@@ -108,12 +112,12 @@ class Features:
     def dead(self) -> tuple[int, ...]:
         """Coordinates that are 0 at every pair.
 
-        The Gram matrix is singular in these coordinates for any data.
+        For any data, the Gram matrix is singular in these coordinates.
         """
         return tuple(np.flatnonzero(~self.table.any(axis=(0, 1))).tolist())
 
     def copy(self) -> Features:
-        """Return a copy with a separate table, whose bounds are certified again."""
+        """Return a copy with a separate table. The bounds of the copy are certified again."""
         return Features(self.table, self.bound, l1=self.l1, nonneg=self.nonneg)
 
     def scaled(self, factor: float) -> Features:
@@ -135,7 +139,8 @@ def _certify(name: str, measured: Floats, bound: float, words: str) -> None:
 
 
 def one_hot(states: int, actions: int) -> Features:
-    """Return one-hot features phi(s, a) = e_{s A + a} with d = S A, the tabular special case.
+    """Return one-hot features phi(s, a) = e_{s A + a} with d = S A. One-hot features are the tabular special
+    case.
 
     Both bounds are 1: b = a = 1.
     """
@@ -147,28 +152,28 @@ def one_hot(states: int, actions: int) -> Features:
 class MixtureFeatures:
     """Features phi(s' | s, a) in R^d of a linear mixture, with certified bounds.
 
-    The mixture is P_h(s' | s, a) = <phi(s' | s, a), w_h>. The contribution of a user at values v is
-    phi_v(s, a) = sum_s' phi(s' | s, a) v(s'). The bounds are therefore suprema over v, for every (s, a):
+    The mixture is P_h(s' | s, a) = <phi(s' | s, a), w_h>. For a value function v, a user contributes phi_v(s,
+    a) = sum_s' phi(s' | s, a) v(s'). The bounds are therefore suprema over v, for every (s, a):
 
     * ``bound`` = F01 >= sup over v in [0, 1]^S of ||phi_v(s, a)||_2;
     * ``signed_bound`` = F+- >= sup over v in [-1, 1]^S of ||phi_v(s, a)||_2;
     * ``l1``, ``signed_l1``: the same two suprema of ||phi_v(s, a)||_1, for Laplace noise.
 
-    Values in [0, b] therefore give ||phi_V|| <= b F01, and values within m / 2 of their centre c give
-    ||phi_{V - c}|| <= m F+- / 2.
+    Therefore values V in [0, b] give ||phi_V|| <= b F01. Values V in [c - m / 2, c + m / 2] give ||phi_{V -
+    c}|| <= m F+- / 2.
 
     Parameters
     ----------
     table : (S, A, S, d), finite
         Entry [s, a, s'] is phi(s' | s, a).
     weight_bound : float
-        Declared (public) bound C_w > 0 of ||w_h||_2. Confidence widths depend on C_w, noise does not.
+        Declared (public) bound C_w > 0 of ||w_h||_2. Confidence widths depend on C_w, but noise does not.
     bound, signed_bound, l1, signed_l1 : float, optional
         Declared bounds. None: the smallest value that is proved. ``exact`` is True if that value is the
         supremum.
     rewards : Features, optional
-        Public features psi (S, A, p) in which mean rewards are linear: r_h(s, a) = <psi(s, a), theta_h>. They
-        are for learners that do not know the rewards.
+        Public features psi (S, A, p) of the mean rewards: r_h(s, a) = <psi(s, a), theta_h>. They are for
+        learners that do not know the rewards.
     reward_weight_bound : float, optional
         Declared bound C_r > 0 of ||theta_h||_2. None: sqrt(p) / ``rewards.bound``. Only confidence widths
         depend on it.
@@ -176,8 +181,8 @@ class MixtureFeatures:
     Raises
     ------
     ValueError
-        If a declared bound is smaller than the proved value at some (s, a), which the error names. Also if a
-        bound is outside [1e-50, 1e50] (this excludes a table of zeros).
+        If a declared bound is smaller than the proved value at some (s, a). The error message names this
+        pair. Also if a bound is outside [1e-50, 1e50]; a table of zeros is therefore rejected.
 
     Notes
     -----
@@ -226,7 +231,9 @@ class MixtureFeatures:
         if len(shape) != 4 or 0 in shape or shape[0] != shape[2]:
             raise ValueError(f"table has shape {shape}: must be (S, A, S, d), none of them 0")
         own = checks.floats("table", table, shape)
-        proved, exact = _suprema(own.reshape(-1, *shape[2:]))
+        flat = (shape[0] * shape[1], *shape[2:])
+        small = own.nbytes <= _KEPT_BYTES
+        proved, exact = _proved(own.tobytes(), flat) if small else _suprema(own.reshape(flat))
         declared = {"bound": bound, "signed_bound": signed_bound, "l1": l1, "signed_l1": signed_l1}
         for (name, value), measured in zip(declared.items(), proved, strict=True):
             if value is None:
@@ -275,7 +282,7 @@ class MixtureFeatures:
     def table(self) -> Floats:
         """Table (S, A, S, d) with entries phi(s' | s, a).
 
-        It is a read-only view of ``columns`` (S, A, d, S).
+        The table is a read-only view of ``columns`` (S, A, d, S).
         """
         return self.columns.transpose(0, 1, 3, 2)
 
@@ -283,16 +290,16 @@ class MixtureFeatures:
     def nonneg(self) -> bool:
         """True if every coordinate is at least 0.
 
-        Then phi_v >= 0 for all v >= 0. Raw targets have v >= 0, but centred targets do not.
+        Then phi_v >= 0 for all v >= 0. Uncentred targets have v >= 0, but centred targets do not.
         """
         return bool(self.columns.min() >= 0)
 
     def values_features(self, values: ArrayLike) -> Floats:
         """Return the features phi_v (..., S, A, d) for the values v (..., S).
 
-        The computation is one matrix product without another temporary array. The last bit of a result can
-        depend on the number of vectors in the call. Raises ``ValueError`` if the last axis of ``values`` does
-        not have length S.
+        The method computes one matrix product and needs no further temporary array. The last bit of a result
+        can depend on the number of vectors in the call. Raises ``ValueError`` if the last axis of ``values``
+        does not have length S.
         """
         v = np.asarray(values, dtype=np.float64)
         if v.ndim < 1 or v.shape[-1] != self.states:
@@ -333,17 +340,29 @@ def fitting_features(
 
 
 def _restore(features: Features | MixtureFeatures, state: dict[str, Any]) -> None:
-    """Set the state and make the arrays read-only again, because unpickled arrays are writeable."""
+    """Set the state and make the arrays read-only again. Unpickled arrays are writeable."""
     features.__dict__.update(state)
     for value in state.values():
         if isinstance(value, np.ndarray):
             value.flags.writeable = False
 
 
-def _suprema(pairs: Floats) -> tuple[Floats, bool]:
-    """Return proved bounds of the features of P pairs, and whether all these bounds are suprema.
+@lru_cache(maxsize=4)
+def _proved(table: bytes, shape: tuple[int, int, int]) -> tuple[Floats, bool]:
+    """Return :func:`_suprema` of the (P, S, d) features with these bytes.
 
-    pairs : (P, S, d) features. The bounds (4, P) are F01 and F+-, and then the same two for the l1 norm.
+    Every copy of a query proves its bounds again, of the same table.
+    """
+    found, exact = _suprema(np.frombuffer(table).reshape(shape).copy())
+    found.flags.writeable = False
+    return found, exact
+
+
+def _suprema(pairs: Floats) -> tuple[Floats, bool]:
+    """Return proved bounds for the features of P pairs, and True if all these bounds are suprema.
+
+    pairs : (P, S, d) features. The (4, P) bounds are F01 and F+- of the l2 norm, then F01 and F+- of the l1
+        norm.
     """
     positive = np.maximum(pairs, 0.0).sum(axis=1)
     negative = np.maximum(-pairs, 0.0).sum(axis=1)
@@ -353,7 +372,8 @@ def _suprema(pairs: Floats) -> tuple[Floats, bool]:
     count = successors.sum(axis=1)
     for n in set(count[mixed & (count <= _ENUMERATED)].tolist()):
         at = np.flatnonzero(mixed & (count == n))
-        signs = 1.0 - 2.0 * ((np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1)  # the last is +1
+        # the last entry of each sign vector is +1
+        signs = 1.0 - 2.0 * ((np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1)
         for part in np.array_split(at, -(-at.size * len(signs) * pairs.shape[2] // _CHUNK)):
             own = np.stack([pairs[i, successors[i]] for i in part])
             whole, turned = own.sum(axis=1, keepdims=True), signs @ own
@@ -369,7 +389,7 @@ def _suprema(pairs: Floats) -> tuple[Floats, bool]:
 
 
 def _norms(halves: Floats, wholes: Floats) -> list[Floats]:
-    """Return the Euclidean norms of ``halves`` and ``wholes``, then their l1 norms, along the last axis."""
+    """Return the Euclidean norms of ``halves`` and of ``wholes`` along the last axis, then their l1 norms."""
     return [
         *(np.linalg.norm(x, axis=-1) for x in (halves, wholes)),
         *(np.abs(x).sum(axis=-1) for x in (halves, wholes)),

@@ -12,10 +12,10 @@ There is one interaction loop::
         for _ in range(plan.users):
             session.submit(encoder(rollout(mdp, plan.policy, environment), plan, coins))
 
-A :class:`Privatizer` is a frozen value without shapes or data. Its ``start`` fixes everything that determines
-the noise scale. A :class:`Plan` contains everything that is public before users act. A :class:`Release`
-contains all that a learner ever sees about users. Plans, messages and releases are defined in
-:mod:`discreet.core.releases`, which does not depend on learners.
+A :class:`Privatizer` is a frozen object without shapes or data. The method ``start`` fixes everything that
+determines the noise scale. A :class:`Plan` contains everything that is public before users act. A
+:class:`Release` contains everything that a learner ever sees about users. Plans, messages and releases are
+defined in :mod:`discreet.core.releases`, which does not depend on learners.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ def probabilities(name: str, value: NDArray[np.float64], tolerance: float = 1e-9
 # ------------------------------------------------------------- public, from the learner's side
 @dataclass(frozen=True)
 class Budget:
-    """Privacy budget as a privatizer states it (``privatizer.budget``).
+    """Privacy budget of a privatizer (``privatizer.budget``).
 
     The budget is public, so learners can adapt their choices to it. At most one of ``epsilon``, ``rho`` and
-    ``mu`` is set. Without privacy, none is set.
+    ``mu`` is set. Without privacy, all three are None.
 
     Parameters
     ----------
     trust
-        Trust model, i.e. which party sees raw data.
+        Trust model, which states the party that sees raw data.
     epsilon, delta
         Parameters of (epsilon, delta)-DP; delta = 0 is pure epsilon-DP.
     rho
@@ -95,9 +95,9 @@ class Budget:
     mu
         Parameter of Gaussian DP.
     reports
-        True if a trusted server always releases counts as randomized responses. False if it never does. None
-        if it does so only when the privatizer expects less noise from randomized responses. Randomized
-        responses contain no counts that are pooled over steps.
+        True if a trusted server always releases counts as randomized responses. False if the server never
+        does. None if the server does so only when the privatizer expects less noise from randomized
+        responses. Randomized responses contain no counts that are pooled over steps.
     """
 
     trust: Trust
@@ -109,12 +109,12 @@ class Budget:
 
     @property
     def private(self) -> bool:
-        """Return True unless this is a baseline without privacy."""
+        """True unless this is a baseline without privacy."""
         return self.trust != "none"
 
     @property
     def pure(self) -> bool:
-        """Return True if epsilon is set and delta is 0."""
+        """True if epsilon is set and delta is 0."""
         return self.epsilon is not None and self.delta == 0.0
 
 
@@ -125,27 +125,27 @@ class ReturnBounds:
     Parameters
     ----------
     low, high
-        Range of one step's reward in the units of the data. This range is mapped to [0, 1].
+        Range of one step's reward in the units of the data. The range is mapped to [0, 1].
     terminal
-        Absorbing states. An episode that reaches one has ended and has no further reward.
+        Absorbing states. An episode that reaches such a state has ended and has no further reward.
     outcomes
-        If a rule determines the rewards: dictionary from terminal state to the reward for arriving there, in
-        the units of the data. The rewards in the records are then not read.
+        Dictionary from terminal state to the reward for arriving there, in the units of the data. Set if a
+        rule determines the rewards. The rewards in the records are then not read.
     least, most
-        Bounds of an episode's return in the units of the data. A return outside them counts as the nearest
-        bound. None: the bounds that the other arguments imply (H low and H high, or the smallest and the
-        largest of 0 and the outcomes).
+        Bounds of an episode's return in the units of the data. A return outside the bounds counts as the
+        nearest bound. None: the bounds that the other arguments imply (H low and H high, or the smallest and
+        the largest of 0 and the outcomes).
     censored
         Terminal state of episodes with unknown outcome. The return of such an episode is set to the middle of
-        the bounds, and ``outcomes`` then contains that value. The evaluation of a policy also considers each
-        bound as the unknown return. This argument requires ``outcomes``.
+        the bounds, and ``outcomes`` then contains that value. The evaluation of a policy also computes the
+        result with each bound as the unknown return. This argument requires ``outcomes``.
 
     Raises
     ------
     ValueError
         If a number is not finite, ``high`` is not above ``low``, or all outcomes are 0. If the state
         ``censored`` or a state with an outcome is not terminal. If ``censored`` is given without
-        ``outcomes``, or if ``outcomes`` gives it a value other than the middle of the bounds.
+        ``outcomes``, or if its entry in ``outcomes`` is not the middle of the bounds.
     """
 
     low: float = 0.0
@@ -211,7 +211,7 @@ class ReturnBounds:
 
 
 class Sized:
-    """Base class that provides the sizes of the attribute ``layout``."""
+    """Base class with the sizes of the attribute ``layout`` as properties."""
 
     layout: Layout
 
@@ -247,9 +247,9 @@ class ProblemSpec(Sized):
         (H, S, A) mean rewards in [0, 1] if they are public, otherwise None.
     budget
         The privatizer's budget (``privatizer.budget``), or None if unknown. Privacy never depends on this
-        field, because only the privatizer sets the noise.
+        field, because only the privatizer determines the noise.
     features
-        Public feature map in which the MDP is linear, or the map of real-valued contexts, or None (tabular).
+        Public feature map of a linear MDP, or the map of real-valued contexts, or None (tabular).
     initial
         (S,) distribution of the first state if it is public, else None.
     returns
@@ -262,8 +262,8 @@ class ProblemSpec(Sized):
     Raises
     ------
     ValueError
-        If an array has another shape or a value outside its range, ``features`` has other sizes than
-        ``layout``, or ``initial`` does not sum to 1.
+        If an array has another shape or a value outside its range, if the sizes of ``features`` differ from
+        those of ``layout``, or if ``initial`` does not sum to 1.
     """
 
     __repr__ = brief
@@ -300,7 +300,7 @@ class ProblemSpec(Sized):
 
 @dataclass(frozen=True, eq=False)
 class StepSums:
-    """Noisy sums of one step of a one-shot release, for each admissible pair (the R rows of the layout)."""
+    """Noisy sums of one step of a one-shot release, for each admissible pair (R rows of the layout)."""
 
     __repr__ = brief
 
@@ -330,7 +330,7 @@ class StepwiseRelease(Protocol):
     """One-shot release of counts that is read one step at a time, from memory or a file.
 
     The steps can be read in any order and repeatedly. If the state space is large, the tables of one step may
-    fit in memory even if the tables of all steps do not.
+    fit in memory although the tables of all steps do not.
     """
 
     @property
@@ -339,7 +339,7 @@ class StepwiseRelease(Protocol):
     def users(self) -> int: ...
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Noise distribution of each family of the query; its bounds cover the cells of all steps."""
+        """Noise distribution of each family of the query. The bounds include the cells of all steps."""
         ...
 
     @property
@@ -366,24 +366,22 @@ class Session(Protocol):
     def begin(self, plan: Plan) -> Encoder:
         """Open ``plan`` for ``plan.users`` users.
 
-        Returns the encoder that turns a trajectory into a message.
+        Returns the encoder that converts a trajectory to a message.
         """
         ...
 
     def submit(self, message: Message) -> None:
-        """Accept one user's ``message`` for the open plan; each message is counted once."""
+        """Accept one user's ``message`` for the open plan. Each message is counted once."""
         ...
 
     def absent(self, users: int = 1) -> None:
-        """Count ``users`` users of the open plan as absent: they will send no message."""
+        """Count ``users`` users of the open plan as absent. These users will send no message."""
         ...
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add the sums of many simulated users (only for simulations).
+        """Add the sums of many simulated users. Only for simulations.
 
-        sums : sums by family, with the shapes of the query's tables.
-
-        users : number of users in the sums.
+        sums : sums by family, with the shapes of the query's tables. users : number of users in the sums.
         """
         ...
 
@@ -392,7 +390,7 @@ class Session(Protocol):
         ...
 
     def answer(self, question: Response) -> Estimate:
-        """Return the noisy response to ``question`` over all users so far, if the query has responses."""
+        """Return the noisy response to ``question`` over all users so far. The query must have responses."""
         ...
 
     def close(self) -> None:
@@ -403,7 +401,7 @@ class Session(Protocol):
 class Mechanism(Protocol):
     """Complete description of how user data are processed, fixed before any data arrive.
 
-    A mechanism is a frozen value that computes its privacy guarantee.
+    A mechanism is a frozen object that computes its privacy guarantee.
     """
 
     @property
@@ -418,16 +416,16 @@ class Mechanism(Protocol):
 
     @property
     def trust(self) -> Trust:
-        """Trust model, i.e. which party sees raw data: "none", "central", "joint", "shuffle" or "local"."""
+        """Trust model (party that sees raw data): none, central, joint, shuffle or local."""
         ...
 
     @property
     def guarantee(self) -> Guarantee:
-        """Privacy guarantee, computed from the mechanism's own noise."""
+        """Privacy guarantee, computed from the noise of the mechanism."""
         ...
 
     def laws_at(self, n: int) -> Mapping[str, NoiseDistribution]:
-        """Return the noise distributions, by family, of the scheduled release after ``n`` users."""
+        """Return the noise distribution of each family in the scheduled release after ``n`` users."""
         ...
 
 
@@ -440,20 +438,20 @@ class Privatizer(Protocol):
 
     @property
     def trust(self) -> Trust:
-        """Trust model, i.e. which party sees raw data."""
+        """Trust model: the party that sees raw data."""
         ...
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
         """Return the mechanism, which fixes the noise scale.
 
-        Raises ``ValueError`` if the budget cannot be met.
-
-        query : the learner's query, i.e. the sums that it needs.
+        query : the learner's query, which defines the sums.
 
         schedule : the learner's public times of release.
 
         randomness : :class:`Seeded` for simulations or :class:`Secure`. The guarantee states which one is
             used.
+
+        Raises ``ValueError`` if no mechanism meets the budget.
         """
         ...
 
@@ -494,10 +492,11 @@ class Learner(Protocol):
     def plan(self, state: Any, release: Release, ask: Ask) -> tuple[Plan, Any]:
         """Return the plan for the next users, and the learner's new state.
 
-        state : the learner's state from :meth:`begin` or from the previous call. It is not modified.
+        state : the learner's state from :meth:`begin` or from the previous call. The method does not modify
+            the state.
 
-        release : the newest release. The same release is passed again until a plan exists for all users
-            before the next release.
+        release : the newest release. The same release is passed to every call until the plans include all
+            users before the next release.
 
         ask : function that returns the answer to a planned :class:`Response` (``session.answer``).
         """

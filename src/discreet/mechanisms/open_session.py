@@ -1,4 +1,4 @@
-"""Functions that open the session of a mechanism. A session draws the noise of its mechanism."""
+"""Functions that open the session of a mechanism. The session draws the noise of the mechanism."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ __all__ = ["Proposes", "session_of"]
 def session_of(mechanism: Any, randomness: Randomness) -> Session:
     """Return a new session of a mechanism, with noise from ``randomness`` (Seeded or Secure).
 
-    The guarantee of the session is that of the mechanism. Raises ``ValueError`` on an unknown kind of
-    mechanism.
+    The session has the guarantee of the mechanism. Raises ``ValueError`` for an unknown kind of mechanism.
     """
     if type(mechanism).__name__ == "BatchMechanism":
         from discreet.core.session import ChannelSession
@@ -27,7 +26,7 @@ def session_of(mechanism: Any, randomness: Randomness) -> Session:
 
 
 class Proposes:
-    """Base class of privatizers that choose mechanisms and open only the sessions that this module lists."""
+    """Base class of privatizers that choose mechanisms and open only the sessions listed in this module."""
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
         """Return the mechanism and its privacy guarantee, fixed before data."""

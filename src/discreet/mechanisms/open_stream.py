@@ -1,6 +1,6 @@
-"""Sessions of single streams of sums, by mechanism.
+"""Functions that open the session of one stream of sums, by kind of mechanism.
 
-A separate query for each batch is opened by :mod:`discreet.mechanisms.open_session`.
+Sessions with a separate query for each batch are opened by :mod:`discreet.mechanisms.open_session`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ __all__ = ["stream_of"]
 def stream_of(mechanism: Any, randomness: Randomness) -> ChannelSession:
     """Return a new session of one stream, with noise from ``randomness`` (Seeded or Secure).
 
-    The guarantee of the session is that of the mechanism. Each channel checks that its mechanism has the
-    exact class (a subclass could state another loss). Raises ``ValueError`` on an unknown kind of mechanism.
+    The session has the guarantee of the mechanism. Each channel checks that its mechanism has the exact class
+    (a subclass could state another loss). Raises ``ValueError`` for an unknown kind of mechanism.
     """
     return ChannelSession(_channel_class(mechanism)(mechanism, randomness))
 

@@ -1,4 +1,4 @@
-"""Policies given by indices of admissible state-action pairs (the rows of a layout)."""
+"""Policies as indices of admissible state-action pairs (the rows of a layout)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class PolicyRows(NamedTuple):
 
     A row is the index of an admissible state-action pair. For a deterministic policy, ``rows`` (H, S) has the
     row that the policy plays in state s at step h. For a stochastic policy, ``probabilities`` (H, R) has the
-    probability of each row's action in the row's state. The array of the other kind is empty. A caller that
-    uses one policy many times keeps this object, so that the policy is checked only once.
+    probability of each row's action in the row's state. The array of the other kind is empty. Keep this
+    object to use one policy many times, so that the policy is checked only once.
     """
 
     stochastic: bool

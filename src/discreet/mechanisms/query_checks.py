@@ -29,7 +29,7 @@ def private_query(query: Any, cuts: bool = False) -> CountQuery:
     """Check a query of counts and return a copy. Later changes of the original then do not affect the noise.
 
     ``cuts`` : True if the caller can release clipped rewards. Raises ``ValueError`` unless the query is a
-        :class:`CountQuery`, and if it clips rewards but ``cuts`` is False.
+        :class:`CountQuery`. Also raises ``ValueError`` if the query clips rewards but ``cuts`` is False.
     """
     if type(query).__name__ in ("MixtureQuery", "GramQuery", "ContextQuery"):
         raise ValueError(
@@ -46,7 +46,7 @@ def private_query(query: Any, cuts: bool = False) -> CountQuery:
         raise ValueError(
             f"query is a {type(query).__name__}: this privatizer answers a CountQuery, and no subclass of it"
         )
-    query = query.copy()  # copied before the checks, so that the checked object is the one that is used
+    query = query.copy()  # copied before the checks, so that the checked object is the object that is used
     if query.cut and not cuts:
         raise ValueError(
             "privatizer: must be 'central' (with release 'batches', 'decaying' or 'auto') or 'none' for a "
@@ -82,15 +82,18 @@ def continual_query(query: Any, cuts: bool = False) -> CountQuery:
 
 
 def private_schedule(schedule: Any) -> Schedule:
-    """Return a copy of a schedule, which other code cannot change. Raises ``ValueError`` for other types."""
+    """Return a copy of a schedule.
+
+    Other code cannot change the copy. Raises ``ValueError`` for other types.
+    """
     checks.exactly("schedule", schedule, Schedule)
     return dataclasses.replace(schedule)
 
 
 def is_linear(query: Any) -> bool:
-    """Return whether a query is for sums of features.
+    """Return True if a query is for sums of features.
 
-    The result is False for a subclass, which could declare another sensitivity.
+    The result is False for a subclass, because a subclass could declare another sensitivity.
     """
     if type(query) is CountQuery:
         return False  # returns here, so that the modules for feature sums are not imported
@@ -101,7 +104,7 @@ def is_linear(query: Any) -> bool:
 
 
 def has_batches(schedule: Any) -> bool:
-    """Return whether a schedule has a separate query for each batch."""
+    """Return True if a schedule has a separate query for each batch."""
     return getattr(schedule, "queries", None) is not None
 
 

@@ -1,15 +1,15 @@
 """Queue through which a learner queries a session about earlier users, without access to the session.
 
-A bound method would give access to the session, and with it to users' exact sums and records. Instead, the
+A bound method would give access to the session, and therefore to users' exact sums and records. Instead, the
 learner gets a function that has only a reference to a queue. A thread reads the queue and has a weak
 reference to the session. The thread queries the session and returns the answer, or the exception without its
 stack frames. The thread ends when the learner's function is deleted.
 
-This only protects honest code from mistakes. Code in the same process can find the session in other ways (the
-caller's frames, the garbage collector), and no library can prevent this.
+The queue prevents mistakes of honest code, and nothing more. Code in the same process can find the session in
+other ways (the caller's frames, the garbage collector), and no library can prevent this.
 
-The checks of the session still apply. Calls from a forked process are refused here, because that process has
-no such thread. The session refuses a question while another call on it is running. If the caller is
+The checks of the session still apply. Calls from a forked process are rejected here, because that process has
+no such thread. The session rejects a question while another call on it is running. If the caller is
 interrupted while waiting, the answer is lost, but the question counts as asked.
 """
 
@@ -36,18 +36,18 @@ class Response:
     """Query for one more sum over the records of earlier users: sum phi (r + values[s']).
 
     phi is the feature vector of a record's state-action pair, r is its reward and s' its next state. The
-    arrays of the query are public. LSVI and DP-VAPVI send such queries.
+    arrays of the query are public. The learners LSVI and DP-VAPVI send such queries.
 
     Attributes
     ----------
     step : int
-        h in [0, H).
+        Step h in [0, H).
     values : (S,)
-        Values within ``interval``.
+        Values of the states, all within ``interval``.
     interval : (low, high)
-        Range of the values, which determines the noise.
+        Range of the values. It determines the noise.
     weights : (S, A) or None
-        Weight, at least 0, of a record with this state and action. None: all weights are 1.
+        Weight, at least 0, of each record with this state and action. None: all weights are 1.
     gram : bool
         True to return the weighted Gram matrix too.
     """
@@ -76,7 +76,7 @@ def asking(answer: Answer) -> Answer:
         if type(question) is not Response:
             raise ValueError(f"question is a {type(question).__name__}: must be a Response")
         weights = None if question.weights is None else np.array(question.weights)
-        # These are copies of class numpy.ndarray: reading a subclass could run code of the caller.
+        # Copies of class numpy.ndarray, because reading a subclass could run code of the caller.
         question = replace(question, values=np.array(question.values), weights=weights)
         reply: SimpleQueue[Any] = SimpleQueue()
         questions.put((question, reply))
@@ -87,7 +87,7 @@ def asking(answer: Answer) -> Answer:
         try:
             raise error
         finally:
-            del error  # the exception refers to this frame, which would refer to the exception
+            del error  # otherwise the exception and this frame would refer to each other
 
     weakref.finalize(ask, questions.put, None)
     serving = threading.Thread(

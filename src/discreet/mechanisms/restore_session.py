@@ -1,8 +1,8 @@
 """Restore a saved session once from its file (:mod:`discreet.mechanisms.saved_state.state_file`).
 
-The state of every kind of session is in its tables (:class:`~discreet.core.lifecycle.Saveable`). It includes
-the addresses of used noise, the registers of running noise, and the releases. A restored session therefore
-draws no noise twice, neither for the same sum nor for another one.
+The state of every kind of session is in its tables (:class:`~discreet.core.lifecycle.Saveable`). The state
+includes the indices of used noise draws, the registers of correlated noise, and the releases. A restored
+session therefore draws no noise twice, neither for the same sum nor for another one.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ _KINDS = {kind._kind: kind for kind in _CLASSES}
 
 
 def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Restored:
-    """Continue a saved session: remove the file permanently and return the session from it.
+    """Continue a saved session: remove its file permanently and return the session.
 
     Parameters
     ----------
     path : path of the file that ``session.save`` wrote
     folder : path, optional
-        Folder of the table of restored states; default ``$DISCREET_STATE_DIR``, else
-        ``$XDG_STATE_HOME/discreet``, else ``~/.local/state/discreet``.
+        Folder with the table of restored states. Default: ``$DISCREET_STATE_DIR``, otherwise
+        ``$XDG_STATE_HOME/discreet``, otherwise ``~/.local/state/discreet``.
 
     Raises
     ------
     RuntimeError
-        If this state, from this file or a copy of it, was restored before on this machine, or another file
-        replaced this file while it was read. The file at the path is not removed.
+        If this state was already restored on this machine, from this file or a copy of it. Also if another
+        file replaced this file while it was read. The file at the path is not removed.
     ValueError
-        If the file is not a saved state, is damaged, or has another version. The file is not removed.
+        If the file is not a saved state, is damaged, or has another format version. The file is not removed.
     FileNotFoundError
-        If there is no such file.
+        If the file does not exist.
 
     Notes
     -----
     A second session from one state would release more than the guarantee covers. This function cannot detect
     a copy that is restored on another machine, by another user or with another table of restored states. It
-    also cannot detect a disk or virtual machine that is reset to an earlier snapshot, or a deleted table. The
-    machine's operator has to prevent copies.
+    also cannot detect that a disk or virtual machine was reset to an earlier snapshot, or that the table was
+    deleted. The machine's operator must prevent copies.
 
     A restored seeded run equals the uninterrupted run bit for bit. A restored secure run has the same
     distribution as the uninterrupted run.
@@ -79,11 +79,11 @@ def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None 
 def brought_back(content: bytes) -> Restored:
     """Return the session from the bytes of :func:`discreet.mechanisms.saved_state.save.taken_out`.
 
-    This function does not detect that the same bytes were restored before. The caller must publish no output
-    of the session until its new state has replaced this state, in one transaction. Only one of two sessions
-    from the same state can replace it. All published noise was therefore drawn once.
+    This function does not detect that the same bytes were restored before. The caller must not publish any
+    output of the session until the session's new state has replaced this state in one transaction. Only one
+    of two sessions from the same state can replace it. Therefore all published noise was drawn once.
 
-    Raises ``ValueError`` if the bytes are not a saved state, are damaged, or have another version.
+    Raises ``ValueError`` if the bytes are not a saved state, are damaged, or have another format version.
     """
     said = "content"
     identity, values = saved_state.read_content(io.BytesIO(content), len(content), said, CLASSES)
@@ -93,9 +93,9 @@ def brought_back(content: bytes) -> Restored:
 
 
 def _revived(saved: saved_state.SavedState) -> Restored:
-    """Return the session in a file, closed until the file is removed."""
+    """Return the session in a file. The session stays closed until the file is removed."""
     where, values = f"path = {str(saved.path)!r}", dict(saved.values)
-    kind = values.pop("session", "counts")  # files of version 1 with counts may lack it
+    kind = values.pop("session", "counts")  # files of version 1 with counts may lack this field
     stream = kind in (ChannelSession._kind, *version_2.STREAMS)
     if not isinstance(kind, str) or not (stream or kind in _KINDS):
         raise ValueError(f"{where}: was written by another version (of a session of {checks.said(kind)})")
@@ -110,7 +110,7 @@ def _revived(saved: saved_state.SavedState) -> Restored:
 
 
 def _stream(values: dict[str, Any]) -> ChannelSession:
-    """Return the session of a mechanism, with the state in a file."""
+    """Return the session of a mechanism, with the state read from a file."""
     session = session_of(*(values.pop(name) for name in ChannelSession._BOUND))
     if not isinstance(session, ChannelSession):
         raise ValueError("_mechanism: has no stream")

@@ -35,7 +35,7 @@ def keys_of(seed: int, run: int, batch: int | None) -> RunKeys:
 
 
 def cell_noise(mechanism: CountMechanism, key: Key, i: int, j: int, factor: float, scales: Floats) -> Floats:
-    """Return the noise of every cell of a mechanism at the address (key, i, j).
+    """Return the noise of every cell of a mechanism at the address (key, i, j) of the random stream.
 
     Family f has scale factor * scales[f].
     """
@@ -53,7 +53,8 @@ def _no_grid(grid: int | None) -> None:
 
 
 class SeededRng:
-    """Random generator of one simulated user's device. It reads the stream (noise, user, level) of a run.
+    """Random generator of one simulated user's device. The generator reads the stream (noise, user, level) of
+    a run.
 
     key : (2,) uint64, noise key of the run (``dr.Seeded(seed, run).keys.noise``). user : number of the user,
         starting at 0. level : second part of the stream's address.

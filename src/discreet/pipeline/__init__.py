@@ -1,4 +1,6 @@
-"""Pipeline from a data file to policy, report and privacy statement, and its verification (``verify``)."""
+"""Pipeline that reads a data file and writes a policy, a report and a privacy statement; it also verifies
+them.
+"""
 
 from discreet.names import public_names
 

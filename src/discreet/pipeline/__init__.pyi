@@ -1,6 +1,8 @@
-"""From a file of trajectories to a policy."""
+"""Pipeline from a file of trajectories to a policy."""
 
 from discreet.pipeline.approve import sign as sign
+from discreet.pipeline.disclosures import crosswalk as crosswalk
+from discreet.pipeline.disclosures import registry_record as registry_record
 from discreet.pipeline.environment_table import read_mdp as read_mdp
 from discreet.pipeline.estimate import SchemaForecast as SchemaForecast
 from discreet.pipeline.estimate import estimate_release as estimate_release

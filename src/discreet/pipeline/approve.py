@@ -1,4 +1,4 @@
-"""Approval of the folder of a release: the folder is verified and then signed."""
+"""Approval of a release: verify the folder, then sign it."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def sign(
     folder: str | Path, key: PrivateKey, *, name: str = "", ledger: LedgerLike | None = None,
     learner: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Verify a folder and sign it. Returns the entry that is added to ``signatures.json``.
+    """Verify the folder of a release and sign it. Returns the entry added to ``signatures.json``.
 
     Parameters
     ----------
     folder : folder made by :func:`discreet.pipeline.learn.learn` or
-        :func:`discreet.pipeline.state_codebook.fit_codebook`. Fill in the free lines before signing, because
-        every later change invalidates the signature.
+        :func:`discreet.pipeline.state_codebook.fit_codebook`. Fill in the free lines of the pages before you
+        sign: any later change invalidates the signature.
     key : private key, as returned by :func:`discreet.ledger.signatures.read_private_key`
-    name : name of the holder of the key, one line. The name is only a declaration, because a key does not
-        identify its holder
-    ledger, learner : as for :func:`discreet.pipeline.verify.verify`
+    name : name of the holder of the key, one line. A key does not identify its holder, so the name is only a
+        declaration
+    ledger, learner : passed to :func:`discreet.pipeline.verify.verify`, which describes them
 
     Raises
     ------

@@ -1,12 +1,11 @@
-r"""Noisy sums of a fit of centres or cut points, and all numbers that are computed from these sums.
+r"""Noisy sums of a fit of state centres or cut points, and the numbers computed from these sums.
 
-The only function of users' records that a fit releases is noisy sums
-(:mod:`discreet.mechanisms.linear.per_user_means`), in whole units of 2^-20. The folder of the fit contains
-the sums in the file ``sums.csv``. For k-means, it also contains the public initial centres in the file
-``start.csv``. Centres, cut points and shares are functions of these two files and of public sizes
-(:class:`CodebookQuery`). So anyone who has the folder can compute these numbers again
-(:func:`discreet.pipeline.state_codebook.verify_codebook`). The verification detects numbers that do not
-follow from the noisy sums, for example exact counts.
+A fit reads users' records only through noisy sums (:mod:`discreet.mechanisms.linear.per_user_means`). The
+sums are integers, in units of 2^-20. The folder of the fit contains the sums in the file ``sums.csv``. For
+k-means, it also contains the public initial centres in the file ``start.csv``. Centres, cut points and shares
+are functions of these two files and of public sizes (:class:`CodebookQuery`). Therefore anyone who has the
+folder can compute these numbers again (:func:`discreet.pipeline.state_codebook.verify_codebook`). This check
+detects numbers that do not follow from the noisy sums, for example exact counts.
 
 For k-means, let S_j be the released sum of the scaled values z in cell j, and let W_j be the released sum of
 the weights. Let R be the radius, and let sigma be the standard deviation of the noise. Then a round computes
@@ -44,7 +43,7 @@ _EXACT = 2**53
 
 @dataclass(frozen=True, eq=False)
 class CodebookQuery:
-    """Public sizes of a fit. They determine the sensitivity and how released sums are interpreted.
+    """Public sizes of a fit. They determine the sensitivity.
 
     Parameters
     ----------
@@ -54,7 +53,7 @@ class CodebookQuery:
     number : number k of centres, or of bins with equal shares of users.
     bins : number of cells of the histogram; 0 for centres.
     rounds : number of rounds; each round releases one noisy sum per cell.
-    horizon, episodes, contribute : values in the schema, which bound the number of cells to which one user
+    horizon, episodes, contribute : values of the schema. They bound the number of cells to which one user
         contributes.
     """
 
@@ -81,10 +80,11 @@ class CodebookQuery:
         bins: int = 0,
         rounds: int = 1,
     ) -> CodebookQuery:
-        """Return the sizes of a fit to data with the given schema.
+        """Return the sizes of a fit, computed from the schema of the data.
 
-        ranges : declared range of each value. scale : (d,) unit of distance for each value. If it is None,
-        the fit is for quantiles, and ``ranges`` must have exactly one value.
+        - ranges : declared range of each value.
+        - scale : (d,) unit of distance for each value. If it is None, the fit is for quantiles, and
+          ``ranges`` must have exactly one value.
         """
         low, high = (np.array([pair[end] for pair in ranges.values()], np.float64) for end in (0, 1))
         return cls(
@@ -132,8 +132,8 @@ class CodebookQuery:
     def to_dict(self, sigma: int, start: str | None) -> dict[str, Any]:
         """Return the sizes as a dictionary of plain values.
 
-        sigma : standard deviation of the noise, in units of the grid. start : origin of the initial centres,
-        "halton" or "file"; None for quantiles.
+        - sigma : standard deviation of the noise, in units of the grid.
+        - start : origin of the initial centres, "halton" or "file"; None for quantiles.
         """
         centres = self.what == "centres"
         ends = zip(self.low.tolist(), self.high.tolist(), strict=True)
@@ -161,7 +161,7 @@ class CodebookQuery:
     def radius(self) -> float:
         """Radius R of a ball that contains all scaled values z. It is also the weight of one user.
 
-        For quantiles, it is 1.
+        For quantiles, the radius is 1.
         """
         return float(np.linalg.norm(self.half)) if self.what == "centres" else 1.0
 
@@ -190,13 +190,16 @@ class CodebookQuery:
         return np.clip((values - self.middle) / self.scale, -self.half, self.half)
 
     def people(self, released: Ints) -> Floats:
-        """Return the noisy number of users in each of the k cells, from the released sums of one round."""
+        """Return the noisy number of users in each of the k cells, computed from the released sums of one
+        round.
+        """
         return np.asarray(released[:, -1].astype(np.float64) / GRID / self.radius)
 
     def moved(self, centres: Floats, released: Ints, sigma: int) -> Floats:
         """Return the (k, d) scaled centres after one round.
 
-        centres : (k, d) scaled centres before the round. released : (k, d + 1) noisy sums of the round.
+        - centres : (k, d) scaled centres before the round.
+        - released : (k, d + 1) noisy sums of the round.
         """
         count, sums = self.people(released), released[:, :-1].astype(np.float64) / GRID
         seen = count > STANDS_OUT * sigma / GRID / self.radius
@@ -206,7 +209,9 @@ class CodebookQuery:
     def monotone(self, released: Ints) -> Floats:
         """Return the estimated number of users below each of the bins + 1 edges of the histogram.
 
-        These numbers never decrease. released : (bins, 1) noisy histogram.
+        These numbers never decrease.
+
+        - released : (bins, 1) noisy histogram.
         """
         from scipy.optimize import isotonic_regression
 
@@ -232,7 +237,8 @@ class CodebookQuery:
     def found(self, start: str, released: Ints, sigma: int) -> Floats:
         """Return the centres or cut points in the original units of the values.
 
-        start : text of ``start.csv``. released : noisy sums of all rounds.
+        - start : text of ``start.csv``.
+        - released : noisy sums of all rounds.
         """
         if self.bins:
             return self.cuts(released[0])
@@ -245,7 +251,7 @@ class CodebookQuery:
     def halton(self) -> str:
         """Return the text of ``start.csv`` for the default initial centres.
 
-        These are points of a Halton sequence in the ranges of the values.
+        The default centres are points of a Halton sequence, scaled to the declared ranges.
         """
         from scipy.stats import qmc
 
@@ -256,7 +262,7 @@ class CodebookQuery:
     def start_text(self, start: Floats) -> str:
         """Return the text of ``start.csv`` for initial centres in the original units of the values.
 
-        The text contains every number exactly.
+        Every number is written with all its digits, so that reading the text gives the same number.
         """
         rows = [",".join(self.names), *(",".join(map(repr, row)) for row in start.tolist())]
         return "\n".join(rows) + "\n"
@@ -286,9 +292,9 @@ class CodebookQuery:
         return "\n".join(lines) + "\n"
 
     def read_sums(self, text: str) -> Ints:
-        """Return the (rounds, cells, width) noisy sums from a text that :meth:`sums_text` returned.
+        """Return the (rounds, cells, width) noisy sums from a string that :meth:`sums_text` returned.
 
-        Raises ``ValueError`` if the text has another format.
+        Raises ``ValueError`` if the string has another format.
         """
         shape = self.rounds, self.cells, self.sums.width
         rows = list(csv.reader(io.StringIO(text)))[1:]
@@ -305,7 +311,9 @@ class CodebookQuery:
     def table_text(self, found: Floats, facts: str) -> tuple[str, str]:
         """Return the name and the text of the file that contains the centres or the cut points.
 
-        A declaration of data refers to this file. facts : name of the file with the facts of the fit.
+        A declaration of data names this file.
+
+        - facts : name of the file that contains the facts of the fit.
         """
         if self.bins:
             listed = ", ".join(f"{cut:.6g}" for cut in found)

@@ -1,11 +1,12 @@
-r"""Noise that several sites draw independently, with a proven bound on the privacy loss of the summed noise.
+r"""Noise that several sites draw independently, with a proven bound on the privacy loss of the sum.
 
-Every site adds an independent discrete Gaussian variable with parameter sigma^2 to each cell of its sums. Its
-probability P(x) is proportional to e^{-x^2 / (2 sigma^2)} on the integers, and its variance is nearly
+Every site adds an independent discrete Gaussian variable to each cell of its sums. With parameter sigma^2,
+its probability P(x) is proportional to e^{-x^2 / (2 sigma^2)} on the integers, and its variance is nearly
 sigma^2. :mod:`discreet.core.noise.discrete_samplers` draws such variables exactly. Only the sum over sites is
 decrypted. A sum of n discrete Gaussians is not a discrete Gaussian, but its distribution is close to one.
-Kairouz, Liu and Steinke 2021 bound the distance (The distributed discrete Gaussian mechanism for federated
-learning with secure aggregation). The bound used here is derived below, with different constants.
+Kairouz, Liu and Steinke (2021, The distributed discrete Gaussian mechanism for federated learning with secure
+aggregation) bound the distance between the two distributions. The bound used here is derived below, with
+different constants.
 
 *Two terms.* Let X and Y be independent discrete Gaussians with parameters u and v. Let W be a discrete
 Gaussian with parameter u + v. Completing the square, with s^2 = 1 / (1/u + 1/v) and c = z u / (u + v), gives
@@ -21,21 +22,21 @@ theta(z) = 2 sum_{k >= 1} e^{-2 pi^2 s^2 k^2} cos(2 pi k c). So the ratio P(X + 
 If e < 1, the logarithm of the ratio is at most ln((1 + e) / (1 - e)) in absolute value.                 (1)
 
 *n terms.* Suppose that the probabilities of a sum of k terms are within a factor e^{+-T} of those of the
-discrete Gaussian with parameter k sigma^2. If an independent term with parameter sigma^2 is added to both
-variables, the probabilities of the two new sums are still within this factor of each other. By (1), the sum
-of the discrete Gaussian and the new term is close to the discrete Gaussian with parameter (k + 1) sigma^2.
-Here u = k sigma^2, v = sigma^2 and s^2 = sigma^2 k / (k + 1). Therefore
+discrete Gaussian with parameter k sigma^2. Add an independent term with parameter sigma^2 to both variables.
+The probabilities of the two new sums are still within this factor of each other. By (1), the sum of the
+discrete Gaussian and the new term is close to the discrete Gaussian with parameter (k + 1) sigma^2. Here u =
+k sigma^2, v = sigma^2 and s^2 = sigma^2 k / (k + 1). Therefore
 
     |ln P(X_1 + .. + X_n = z) / P(W = z)| <= tau_n = sum_{k < n} ln((1 + e_k) / (1 - e_k)),
 
     e_k = e(sigma^2 k / (k + 1)),   W with parameter n sigma^2,   for every integer z.                    (2)
 
 *Privacy loss of one exchanged user.* Let x and x' be the exact sums before and after the exchange. They
-differ in at most m_f cells of each family f. In units of the grid of each family, || (x - x') / (sqrt(n)
-sigma) || <= Delta in l2. The proof compares four distributions. P is the distribution of x plus the sum of
-the sites' noise. P~ differs from P in the cells in which x and x' differ: their noise is a discrete Gaussian
-with parameter n sigma_f^2. Q and Q~ are the same distributions for x' instead of x. In all other cells the
-four distributions are equal. Cells are independent.
+differ in at most m_f cells of each family f. In units of the grid of each family, the l2 norm || (x - x') /
+(sqrt(n) sigma) || is at most Delta. The proof compares four distributions. P is the distribution of x plus
+the sum of the sites' noise. P~ differs from P only in the cells in which x and x' differ. There, the noise of
+P~ is a discrete Gaussian with parameter n sigma_f^2. Q and Q~ are defined in the same way, with x' instead of
+x. In all other cells the four distributions are equal. Cells are independent.
 
 - P and P~: in each of the m_f cells of a family, the logarithm of the ratio of probabilities is at most tau_f
   in absolute value. So the Renyi divergences of this cell are at most tau_f^2 alpha / 2 in both directions (a
@@ -56,17 +57,17 @@ So the sum of the noise of n sites gives rho-zCDP with
     sqrt(2 rho) = Delta + 2 (sum_f m_f tau_f^2)^{1/2}.                                                   (3)
 
 *Honest sites.* Noise that an attacker knows protects no user. Therefore n does not count sites that collude
-with the analyst or add no noise. With t honest sites in the sum, (3) holds with n = t for all messages of the
-other sites, because these messages are a function of what the attacker knows. If there are more than t honest
-sites, the other honest sites add further independent noise, which is post-processing. So rho is proportional
-to 1/t, except for the terms with tau.
+with the analyst or add no noise. If t honest sites are in the sum, (3) holds with n = t for all messages of
+the other sites: the attacker can compute these messages. If there are more than t honest sites, the other
+honest sites add further independent noise, which is post-processing. So rho is proportional to 1/t, except
+for the terms with tau.
 
 *Mechanism record.* A mechanism with discrete Gaussian noise of scales (1 - eta) sqrt(t) sigma has the loss
 Delta / (1 - eta), which is at least Delta (1 + eta). The number eta is chosen so that eta Delta is at least
-the second term of (3). Then the record of this mechanism states the loss in (3) or a slightly larger loss. In
-addition, scales are rounded down by 2^-50. :class:`SplitNoise` rejects sigma if eta would be above 1e-9
-(sigma below about 1.6 units of the grid). No modular reduction occurs: sums that could exceed the range of
-the secure sum are rejected before noise is drawn (:mod:`discreet.pipeline.federated`).
+the second term of (3). Then the record of this mechanism states at least the loss in (3). In addition, scales
+are rounded down by 2^-50. :class:`SplitNoise` rejects sigma if eta would be above 1e-9 (sigma below about 1.6
+units of the grid). No modular reduction occurs: sums that could exceed the range of the secure sum are
+rejected before noise is drawn (:mod:`discreet.pipeline.federated`).
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ _DOWN = 2.0**-50
 def sum_distance(sigma: float, terms: int) -> float:
     """Return the bound tau of equation (2) for a sum of ``terms`` discrete Gaussians.
 
-    It bounds the logarithm of the ratio between the probabilities of the sum and those of one discrete
-    Gaussian. Returns infinity if the bound does not apply (sigma below about 0.3).
+    The bound applies to the logarithm of the ratio between the probabilities of the sum and those of one
+    discrete Gaussian. Returns infinity if the bound does not apply (sigma below about 0.3).
     """
     sigma, terms = checks.positive("sigma", sigma), checks.integer("terms", terms, 1)
     parts = []
@@ -109,19 +110,20 @@ def sum_distance(sigma: float, terms: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SplitNoise:
-    """Noise shares of sites. The sum of the noise of ``honest`` sites gives the guarantee of ``mechanism``.
+    """Noise shares of the sites. The summed noise of ``honest`` sites gives the guarantee of ``mechanism``.
 
     Parameters
     ----------
     mechanism : CountMechanism for offline data, with discrete Gaussian noise
     sites : number of sites that draw noise
-    honest : smallest number t of sites in every decrypted sum that do not collude with the analyst
+    honest : smallest number t of honest sites in a decrypted sum. An honest site does not collude with the
+        analyst
 
     Raises
     ------
     ValueError
-        If the mechanism has other noise or is not for offline data, or if the noise share of a site is too
-        small.
+        If the mechanism is not for offline data, has noise that is not discrete Gaussian, or has too small a
+        noise share per site.
     """
 
     __repr__ = brief
@@ -161,7 +163,7 @@ class SplitNoise:
 
     @cached_property
     def distance(self) -> float:
-        """The number eta: the scales in the record are (1 - eta) times those of the summed shares."""
+        """The number eta. The scales in the record are (1 - eta) times the scales of the summed shares."""
         query = self.mechanism.counts
         apart = math.sqrt(
             math.fsum(
@@ -177,9 +179,9 @@ class SplitNoise:
 
     @cached_property
     def record(self) -> MechanismRecord:
-        """Mechanism record that states the privacy loss.
+        """Mechanism record that states the privacy loss of the sum.
 
-        The attacker sees the sum and knows all noise except the noise of ``honest`` sites.
+        The attacker is assumed to know all noise except the noise of ``honest`` sites.
         """
         scales = {name: s * (1.0 - self.distance) * (1.0 - _DOWN) for name, s in self._together.items()}
         words = (
@@ -199,7 +201,7 @@ class SplitNoise:
         )  # fmt: skip
 
     def among(self, honest: int) -> SplitNoise:
-        """Return the noise for another number of honest sites. Each site draws the same noise as before."""
+        """Return the noise for another number of honest sites. The noise of each site does not change."""
         share = math.sqrt(checks.integer("honest", honest, 1, self.sites) / self.honest)
         return SplitNoise(replace(self.mechanism, scales=self.mechanism.scales * share), self.sites, honest)
 

@@ -1,6 +1,6 @@
-"""Public MDP that is read from a table of known or assumed transition probabilities and behaviour.
+"""Reader of a public MDP from a table of transition probabilities and action probabilities.
 
-Each row gives the probability that one state follows another under an action::
+Each row of the table gives the probability of a next state after a state and an action::
 
     state, action, next_state, probability, start, share
 
@@ -10,11 +10,11 @@ Each row gives the probability that one state follows another under an action::
     ...
 
 ``start`` is the share of users whose first state is ``state``. ``share`` is the probability that users select
-``action`` in ``state``. ``reward`` is the mean reward of the pair in the file's units. This column is
-required only if the schema has neither outcomes nor known rewards. A value that belongs to a state, or to a
-pair of state and action, is repeated in each row of this state or pair. By default, ``start`` is equal for
-all states that are not terminal, and ``share`` is equal for all admissible actions. The schema defines
-states, actions, terminal states, horizon and rewards. Terminal states have no rows.
+``action`` in ``state``. ``reward`` is the mean reward of the pair in the file's units. The column ``reward``
+is required only if the schema has neither outcomes nor known rewards. Some values belong to a state, or to a
+pair of state and action. Such a value is repeated in each row of the state or pair. By default, ``start`` is
+equal for all states that are not terminal, and ``share`` is equal for all admissible actions. The schema
+defines states, actions, terminal states, horizon and rewards. Terminal states have no rows.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ class _ParsedTable:
         return np.where(self._admissible[:, :, None], scaled, 0.0)
 
     def _check_pairs(self, told: Any) -> None:
-        """Raise ``ValueError`` if an admissible pair of a non-terminal state has no row.
+        """Raise ``ValueError`` unless exactly the admissible pairs of non-terminal states have rows.
 
-        It is also raised if another pair has a row. told : (S, A) bool, True for pairs that have rows.
+        told : (S, A) bool, True for pairs that have rows.
         """
         if told[self._ends].any():
             end = self._ends[int(told[self._ends].any(axis=1).argmax())]
@@ -126,7 +126,7 @@ class _ParsedTable:
                 raise ValueError(f"{_NAME}: {pair} {said}")
 
     def starts(self) -> Floats:
-        """Return the share of users that begin in each state, (S,), not scaled to the sum 1.
+        """Return the (S,) shares of users that begin in each state, not scaled to the sum 1.
 
         Without a column ``start``, the value is 1 for each state that is not terminal.
         """
@@ -158,7 +158,7 @@ class _ParsedTable:
     def rewards(self) -> Floats:
         """Return the rewards, scaled to [0, 1].
 
-        The reward of a terminal state is 0 in the units of the file.
+        Terminal states have a reward of 0 in the units of the file.
         """
         schema, (states, actions) = self._schema, self._admissible.shape
         width = schema.high - schema.low
@@ -204,7 +204,7 @@ def _numbers(rows: Mapping[str, Any], column: str, low: float, high: float) -> F
 
 
 def _said_once(values: Floats, index: Any, shape: tuple[int, ...], column: str, named: Any) -> Floats:
-    """Return an array of the given shape with one value per state, or per pair of state and action.
+    """Return an array of the given shape, with one value per state or per pair of state and action.
 
     Raises ``ValueError`` if two rows of the same state or pair have different values.
     """

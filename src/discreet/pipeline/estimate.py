@@ -1,17 +1,17 @@
-r"""Forecast of a release for a schema, without reading data.
+r"""Forecast of the noise and accuracy of a release, from the schema alone.
 
-Noise. The forecast starts the same session as ``learn``, with the same code
+*Noise.* The forecast starts the same session as :func:`~discreet.pipeline.learn.learn`
 (:func:`discreet.pipeline.learned_files.kind_of`). The session needs neither data nor the number of users. The
 forecast reads the session's noise distributions, then closes the session. The 95 % interval of a count is
 computed from exact quantiles of the noise in one cell. Linear learners query several sums of features. For
 these learners, the forecast states the largest noise of each kind of sum. The following text covers counts
 only.
 
-Visits that a pair needs. Suppose that the learner estimates, from n visits to (h, s, a), the mean of a value
-function V over the next state. The sampling error of this estimate has standard deviation
-sqrt(Var_P(V) / n). Noise of standard deviation sigma in each of the S counts adds an independent error of
-standard deviation sigma ||V - P V||_2 / n. If the values of the next states of (h, s, a) vary as much as the
-values of all states, then Var_P(V) = ||V - P V||_2^2 / S, and
+*Visits that a pair of state and action needs.* Suppose that the learner estimates, from n visits to (h, s,
+a), the mean of a value function V over the next state. The sampling error of this estimate has standard
+deviation sqrt(Var_P(V) / n). Noise of standard deviation sigma in each of the S counts adds an independent
+error of standard deviation sigma ||V - P V||_2 / n. If the values of the next states of (h, s, a) vary as
+much as the values of all states, then Var_P(V) = ||V - P V||_2^2 / S, and
 
     total / sampling = sqrt(1 + S sigma^2 / n).                                                       (1)
 
@@ -23,25 +23,25 @@ The condition for a mean reward is similar: n >= 12 sigma_r^2 / ((1 + c)^2 - 1).
 deviation of the noise in a sum of rewards, and rewards have variance 1/12 (uniform in their range). If both
 conditions hold, the bound also holds for the sum of the two estimates, because their variances are added. The
 noise of the visit count in the denominator is multiplied by the centred mean, so it is a second-order effect.
-Condition (2) is for the counts as they are released. Learners that truncate counts at 0 and project them need
-fewer visits if few next states occur. Such learners need more visits if the next states that occur have
-similar values. If only k next states of a pair occur and a projection could find all of these, k replaces S
+Condition (2) is for the counts as they are released. Some learners truncate counts at 0 and project them.
+They need fewer visits if few next states occur. They need more visits if the next states that occur have
+similar values. If only k next states of a pair occur, and a projection could find all of them, k replaces S
 in (2). The argument ``successors`` gives k; the result is an optimistic bound.
 
-Number of users. An episode visits one pair per step. Let R' be the number of reachable pairs of a step: a
-share of the R admissible pairs, by default all of these. If visits are spread evenly over the reachable
-pairs, R' n users are needed. Real behaviour is never that even, so this number is a lower bound for a learner
-that needs estimates of every pair. For counts that are pooled over steps, an episode visits H pairs. For
-first visits (learner ``decision-points``), an episode is assumed to visit one pair, which is the smallest
-possible number. The reward of a first visit is the return of the rest of the episode.
+*Number of users.* An episode visits one pair per step. Let R be the number of admissible pairs of a step, and
+R' the number of those that users can reach. By default, R' = R. If visits are spread evenly over the
+reachable pairs, R' n users are needed. Real visits are spread less evenly. Therefore this number is a lower
+bound for a learner that needs estimates of every pair. For counts that are pooled over steps, an episode
+visits H pairs. For first visits (learner ``decision-points``), an episode is assumed to visit only one pair,
+which gives the largest number of users. The reward of a first visit is the return of the rest of the episode.
 
-Support. A pair is supported if its estimated number of visits exceeds the learner's threshold T. With N users
-whose visits are spread evenly, this estimate is approximately normal with mean lambda = N / R' and variance
-lambda (1 - 1/R') + sigma_v^2. Here sigma_v is the standard deviation of the noise in the learner's estimate
-before its projection.
+*Support.* A pair is supported if its estimated number of visits exceeds the learner's threshold T. With N
+users whose visits are spread evenly, this estimate is approximately normal with mean lambda = N / R' and
+variance lambda (1 - 1/R') + sigma_v^2. Here sigma_v is the standard deviation of the noise in the learner's
+estimate before its projection.
 
-Forecasts for other epsilons assume continuous noise, for which there are closed forms. The scale of exact
-discrete noise differs by about 1 %.
+Forecasts for other epsilons use the closed forms of continuous noise. The scale of exact discrete noise
+differs by about 1 %.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class OtherEpsilon:
 
 @dataclass(frozen=True, eq=False)
 class SchemaForecast:
-    """Forecast of a release before data are read. :func:`estimate_release` makes it.
+    """Forecast of a release before data are read, as made by :func:`estimate_release`.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class SchemaForecast:
     successors : number k of next states in condition (2) of the module docstring, at most S.
     needed_for_transitions, needed_for_rewards : smallest number of visits to a pair at which privacy costs at
         most ``share``, for transition probabilities and for mean rewards.
-    visits_needed : the larger of the two preceding numbers. For first visits it is the smaller number,
+    visits_needed : the larger of the two preceding numbers. For first visits, it is the smaller of the two,
         because either transitions or rewards are enough to evaluate an action.
     users_needed : number of users that is needed if visits are spread evenly over the reachable pairs of a
         step.
@@ -289,7 +289,7 @@ def _bytes(size: float) -> str:
 
 
 def visits_needed(share: float, successors: int, std: float, reward_std: float = 0.0) -> tuple[float, float]:
-    """Return the number of visits that a pair needs, so that noise increases the error by at most ``share``.
+    """Return the number of visits to a pair at which noise increases the error by at most ``share``.
 
     The result is a tuple (number for transition probabilities, number for mean rewards). It follows from
     condition (2) in the docstring of the module.
@@ -327,21 +327,20 @@ def estimate_release(
     schema : Schema
     users : expected number of users, at least 1; each user has one episode
     privatizer : Central or NoPrivacy; None for linear learners, whose options include the budget
-    learner : as for :func:`discreet.pipeline.learn.learn`. By default, the default learner of the command
-        `discreet learn` (:func:`discreet.pipeline.learned_files.default_algorithm`)
+    learner : offline learner that :func:`discreet.pipeline.learn.learn` accepts. By default, the default
+        learner of the command `discreet learn` (:func:`discreet.pipeline.learned_files.default_algorithm`)
     share : largest share c > 0 of the statistical error that privacy is allowed to cost
     successors : number of next states of a pair that occur, if known; 1 to S, by default S
     reachable : share in (0, 1] of the admissible pairs that the behaviour policy reaches
     epsilons : values of epsilon for which alternatives are forecast, at the same delta
     randomness : source of the noise; by default ``Secure()``, as in ``learn``
-    measure : if True, a sample of noise is drawn to measure how long drawing takes
+    measure : if True, a sample of noise is drawn to measure the time that drawing takes
 
     Raises
     ------
     ValueError
-        If a number is out of range, if the learner needs a privatizer and none is given, if
-        :func:`~discreet.pipeline.learn.learn` does not support the learner, or if no mechanism meets the
-        budget.
+        If a number is out of range, a required privatizer is missing, the learner is not supported by
+        :func:`~discreet.pipeline.learn.learn`, or no mechanism meets the budget.
     """
     users = checks.integer("users", users, 1)
     reachable = checks.real("reachable", reachable, 0.0, 1.0, open_low=True)
@@ -399,8 +398,8 @@ class _Setting:
     def visited(self) -> int:
         """Number of visits that one episode adds to one table.
 
-        This is the number of steps whose counts the table sums. For first visits it is 1, the smallest number
-        possible.
+        This is the number of steps whose counts the table sums. For first visits it is 1, the smallest
+        possible number.
         """
         query: CountQuery = self.kind.query
         return 1 if query.first else query.layout.horizon // query.slots

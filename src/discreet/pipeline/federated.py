@@ -2,21 +2,21 @@ r"""Federated learning across sites that do not share data.
 
 Each site counts the data of its users, and only the sum over sites is decrypted.
 
-All sites and the analyst agree on a :class:`FederationPlan` before any data are read. It states the schema,
-the learner, the budget, the number of sites, the smallest number of sites in a sum, and which party draws the
-noise. Every site has its own copy of the plan and does not accept a plan from the analyst. A message under
-another plan is rejected. A :class:`FederatedSite` has the counts of its users, its ledger, and a key that all
-sites share and the analyst does not know. A site charges its ledger and then sends one vector of integers
-(:meth:`FederatedSite.send`), only once. The vector is masked while it is sent
-(:mod:`discreet.pipeline.flower_app`). :class:`FederatedSum` is the sum over sites, which
-:func:`discreet.pipeline.learn.learn` accepts instead of data.
+All sites and the analyst agree on a :class:`FederationPlan` before any data are read. The plan states the
+schema, the learner, the budget and the number of sites. It also states the smallest number of sites in a sum,
+and the party that draws the noise. Every site has its own copy of the plan and does not accept a plan from
+the analyst. Messages under another plan are rejected. A :class:`FederatedSite` has three parts: the counts of
+its users, its ledger, and a key. All sites share the key, and the analyst does not know it. A site charges
+its ledger and then sends one vector of integers, only once (:meth:`FederatedSite.send`). The vector is masked
+while it is sent (:mod:`discreet.pipeline.flower_app`). :class:`FederatedSum` is the sum over sites.
+:func:`discreet.pipeline.learn.learn` accepts it instead of data.
 
-Noise.
+*Noise.*
 
 - ``noise = "analyst"``: sites send exact sums. The analyst sees the exact total over all sites, and adds the
   noise of ``plan.mechanism`` once. The release, its guarantee and its statement are the same as if the data
-  were pooled. The analyst is trusted in the same way as a curator of pooled data, but does not see the sums
-  of a single site.
+  were pooled. The analyst must be trusted as much as a curator of pooled data, but does not see the sums of a
+  single site.
 - ``noise = "sites"``: each site adds its share of the noise before it sends anything. A share is a discrete
   Gaussian whose standard deviation is 1/sqrt(t) times that of the mechanism. Here t is the smallest number of
   honest sites in a sum. No party sees an exact sum. The privacy loss is derived in
@@ -33,9 +33,9 @@ is sent. At a standard deviation of at most 2^22 units, which is checked, the pr
 below 2 e^{-2048} per entry. So every entry x that is sent has |x| < 2^29 = C, and the number k = x + C is in
 (0, 2^30).
 
-Flower's SecAgg+ quantises floats. With clipping range C and quantisation range 2^30 = 2 C, it computes
-(x + C) * (2^30 / 2 C) = k. This is an integer below 2^53, which float64 represents exactly. The stochastic
-rounding of SecAgg+ subtracts one with probability ceil(k) - k = 0, and k < 2^31 fits its 32-bit integers.
+Flower's SecAgg+ quantises floats. With clipping range C and quantisation range 2^30 = 2 C, it computes (x +
+C) * (2^30 / 2 C) = k. This is an integer below 2^53, which float64 represents exactly. The stochastic
+rounding of SecAgg+ subtracts one with probability ceil(k) - k = 0. Also, k < 2^31 fits its 32-bit integers.
 Every site has weight 1 = max_weight, so the weight gives a factor of 1. Masked numbers k are added modulo
 2^40, and the sum of k over n <= 1000 sites is below 2^40. So no modular reduction occurs: the sum of k over
 sites is exact. The server returns (sum k - n C) * fl(1/n). Here sum k - n C is an integer of at most 2^40,
@@ -43,29 +43,30 @@ and the factor and the product are rounded once each. So n times the result diff
 most 2^40 * 3 * 2^-53 < 1/2. Rounding to the nearest integer recovers the integer.
 
 Larger numbers could be split into limbs that are summed separately. This is not done, because the sums of the
-limbs would reveal the number of carries. This number is not a function of the total and has no noise.
+limbs would reveal the number of carries, which is not a function of the total and has no noise.
 
 Which sites are in the sum
 --------------------------
 
 There are n sites. Every decrypted sum contains at least k sites (``needed``). At most c sites (``colluding``)
-can tell the analyst their own noise and the shares of secrets that other sites dealt to them. By default, c
-is 1, because every site knows its own noise. It is assumed that the colluding sites do not tell the analyst
-the key that all sites share. An analyst who has that key can pose as any site and decrypt the vector of one
-single site, so that t = 1. Without the key, t (``honest``) is a lower bound on the honest sites in the sum,
-even if the analyst tells different sites different things about dropouts. For every other site, an honest
-site accepts one status (in the sum, or dropped), only once. An honest site accepts at most n - k dropped
-sites. It reveals its share of another site's secret only for the accepted status. To decrypt a sum, the
-analyst needs every honest site to be in the sum, or needs to know the pair keys of the missing sites. The
-analyst knows the pair keys of a site only if k - c honest sites accepted this site as dropped: k shares
-reconstruct a secret, and c shares are known. A site cannot have both statuses, because 2 (k - c) > n - c is
-required. So at most (n - c) (n - k) / (k - c) honest sites are left out, and
+tell the analyst their own noise and the shares of secrets that other sites gave them. By default, c is 1,
+because every site knows its own noise. It is assumed that the colluding sites do not tell the analyst the key
+that all sites share. An analyst who has that key can impersonate any site and decrypt the vector of a single
+site, so that t = 1. Without the key, t (``honest``) is a lower bound on the number of honest sites in the
+sum. This holds even if the analyst reports different dropouts to different sites. An honest site accepts only
+one status (in the sum, or dropped) for every other site, and only once. An honest site accepts at most n - k
+dropped sites. It reveals its share of another site's secret only for the accepted status. To decrypt a sum,
+the analyst needs every honest site in the sum, or the pair keys of the missing sites. The analyst knows the
+pair keys of a site only if k - c honest sites accepted this site as dropped. The reason is that k shares
+reconstruct a secret, and c shares are known. A site cannot have both statuses, because the plan requires 2 (k
+- c) > n - c. So at most (n - c) (n - k) / (k - c) honest sites are left out, and
 
     t = n - c - floor((n - c) (n - k) / (k - c)).
 
-One user, one site. Noise is calibrated to the records of one user at one site. Sites that do not share data
-cannot check that no user is at two sites. Therefore this is an assumption, which every statement declares. A
-user with records at j sites has only the protection of a group of j users (j^2 rho, or j epsilon).
+*One user, one site.* Noise is calibrated to the records of one user at one site. Sites that do not share data
+cannot check that every user is at only one site. Therefore this is an assumption, and every statement
+declares it. A user with records at j sites has only the protection of a group of j users (j^2 rho, or j
+epsilon).
 """
 
 from __future__ import annotations
@@ -129,23 +130,24 @@ class FederationPlan:
     Parameters
     ----------
     schema : Schema
-        Schema of the data, which is the same at every site.
+        Schema of the data, the same at every site.
     learner : DecisionPoints or DPAPVI
     privatizer : Central
     sites : int
         Number n of sites, in [2, 1000].
     noise : "analyst" or "sites"
-        The party that draws the noise: the analyst draws it once for the sum, or every site draws a share. In
-        the second case, the budget must allow Gaussian noise.
+        Party that draws the noise: the analyst once for the sum, or every site a share. In the second case,
+        the budget must allow Gaussian noise.
     needed : int, optional
         Smallest number k of sites in a sum that is decrypted; by default, all sites. If a site drops out
         after the key exchange, the sum is made without this site. If a site drops out before the key
         exchange, no site sends anything.
     colluding : int
-        Largest number c of sites that tell the analyst their own noise and the shares of secrets that other
-        sites dealt to them, but not the key that all sites share. Must satisfy 2 k > n + c.
+        Largest number c of colluding sites. They tell the analyst their own noise and the shares of secrets
+        that other sites gave them, but not the key that all sites share. Must satisfy 2 k > n + c.
     name : str
-        Name of the run. A site with a ledger answers each plan only once; use another name to repeat the run.
+        Name of the run. A site with a ledger answers each plan only once, so use another name to repeat the
+        run.
 
     Raises
     ------
@@ -196,7 +198,7 @@ class FederationPlan:
 
     @property
     def fewest(self) -> int:
-        """Smallest number k of sites in a decrypted sum. It is the number of sites if ``needed`` was None."""
+        """Smallest number k of sites in a decrypted sum; all sites if ``needed`` is None."""
         assert self.needed is not None
         return self.needed
 
@@ -276,7 +278,10 @@ class FederationPlan:
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def told(self, sent: int) -> dict[str, Any]:
-        """Return the facts of the plan that the statement contains. sent : number of sites in the sum."""
+        """Return the facts of the plan for the statement.
+
+        - sent : number of sites in the sum.
+        """
         return {
             "sites": self.sites, "needed": self.fewest, "colluding": self.colluding, "honest": self.honest,
             "noise": self.noise, "sent": sent,
@@ -294,15 +299,14 @@ class FederationPlan:
 
 @dataclass(frozen=True, eq=False)
 class FederatedSite:
-    """Site of a federation: the sums of its users, its ledger, and the key that all sites share. **Raw
-    data.**
+    """Site of a federation: exact sums of its users, its ledger and the shared key. **Raw data.**
 
     Parameters
     ----------
     plan : the site's own copy of the plan
     part : exact sums of the site's users, from
         :func:`~discreet.pipeline.partial_aggregates.aggregate_part` with ``key``
-    key : 32 secret bytes, which are the same at all sites and which the analyst does not know
+    key : 32 secret bytes, the same at all sites and unknown to the analyst
     ledger : ledger that is charged before anything is sent; if None, nothing is recorded
 
     Raises
@@ -356,8 +360,8 @@ class FederatedSite:
 
         The vector has (entries,) integers, in units of the grid. It must be masked before any other party
         sees it. With ``noise = "analyst"``, the vector is exact. With ``noise = "sites"``, it has only one
-        site's share of the noise, which gives little protection. Raises ``ValueError`` if the ledger says
-        that this site has already answered this plan, and ``BudgetError`` if the owner's limit would be
+        site's share of the noise, which gives little protection. Raises ``ValueError`` if the ledger shows
+        that this site has already answered this plan. Raises ``BudgetError`` if the owner's limit would be
         exceeded. In both cases nothing is charged.
         """
         plan, tally = self.plan, self.part.tally
@@ -383,8 +387,7 @@ class FederatedSite:
     def _charge(self, ledger: Ledger) -> None:
         """Charge the ledger for the plan. Raises ``ValueError`` if this site has already answered the plan.
 
-        A site answers a plan only once, because two sums over different sets of sites would reveal the sums
-        of single sites.
+        Two sums over different sets of sites would reveal the sums of single sites.
         """
         plan = self.plan
         dataset, purpose = plan.schema.dataset, f"one of {plan.sites} sites, plan {plan.digest}"
@@ -456,7 +459,7 @@ class _Shared:
 
 @dataclass(frozen=True, eq=False)
 class FederatedSum:
-    """Sum of the vectors of ``sent`` sites. **Raw data** if the analyst must still draw the noise.
+    """Sum of the vectors of ``sent`` sites. It is **raw data** if the analyst must still draw the noise.
 
     Parameters
     ----------
@@ -468,8 +471,8 @@ class FederatedSum:
     Raises
     ------
     ValueError
-        If ``units`` cannot be a sum over this number of sites, because a site or the transport sent invalid
-        numbers.
+        If ``units`` cannot be a sum over this number of sites, for example after an error of a site or of the
+        transport.
     """
 
     plan: FederationPlan
@@ -502,12 +505,14 @@ class FederatedSum:
         """Return the session that makes the release.
 
         If the analyst draws the noise, the session has exact sums and adds noise from ``randomness``. If the
-        sites drew the noise, the session has noisy sums, and ``randomness`` must be ``Secure()``. Otherwise,
-        ``ValueError`` is raised.
+        sites drew the noise, the session has noisy sums, and ``randomness`` must be ``Secure()``. Raises
+        ``ValueError`` if ``randomness`` is another source in the second case.
         """
         if self.plan.split is not None:
             if type(randomness) is not Secure:
-                raise ValueError(f"randomness = {randomness!r}: must be secure, the sites drew the noise")
+                raise ValueError(
+                    f"randomness = {randomness!r}: must be secure, because the sites drew the noise"
+                )
             return _Shared(self)
         session = self.plan.privatizer.stored(self.plan.query, randomness)
         session.submit_tally(PartialAggregate.of_units(self.plan.query, _GRID, self.units))

@@ -1,39 +1,40 @@
-r"""One question about a fixed policy: the gain of the policy, from users who had no part in learning it.
+r"""Estimate of the gain of a fixed policy, from users who did not contribute to learning it.
 
-Users are divided into two groups. The release of group A gives a model, a policy pi, and all public numbers
-of the question. Group B answers the question once. For one user of group B with states s_h, actions a_h and
-returns G_h of the remaining episode, the answer is the sum over the steps h at which pi acts of
+Users are divided into two groups. The release of group A gives a model and a policy pi. It also gives all
+public numbers of the question. Group B answers the question once. Consider one user of group B with states
+s_h, actions a_h and returns G_h of the remaining episode. The answer of this user is the sum, over the steps
+h at which pi acts, of
 
     omega_h(s_h) (1{a_h = pi} / b(s_h) - 1) (G_h - Q_h(s_h)).
 
-Here b is the estimated probability of the action pi_h(s_h), and Q_h(s_h) the estimated value of this action
-if users act as before afterwards. The ratio omega_h compares how often the policy and the users are in the
-state, and is clipped to [0, 4]. By the performance-difference identity, the mean of the answers is the gain
-of pi over what users did, if omega and b are right, for every Q. If b is wrong by the factor 1 + e, the mean
-is wrong by e times the error of Q. (With the value of the state instead of Q, it would be wrong by e times
-the advantage.) If omega is wrong, its error is multiplied by the advantage of pi.
+Here b is the estimated probability of the action pi_h(s_h). Q_h(s_h) is the estimated value of this action if
+all later actions follow the behaviour policy. The ratio omega_h compares the probability of the state under
+pi with its probability under the behaviour policy. It is clipped to [0, 4]. If omega and b are correct, the
+mean answer is the gain of pi over the behaviour policy, for every Q (performance-difference identity). If b
+is wrong by the factor 1 + e, the mean is wrong by e times the error of Q. If omega is wrong, its error is
+multiplied by the advantage of pi.
 
-Estimates from the release of group A, which are post-processing:
+The following estimates are post-processing of the release of group A:
 
-- omega and Q are those of :func:`~discreet.pipeline.world_model.world_model`. Q is moved by the amount by
-  which the mean return of the state exceeds its value in the model, shrunk towards the mean over states;
-- b is the share of the action, shrunk towards its share over all states (James and Stein). Without this, b
-  would be too small for actions that were selected because few noisy visits gave them a high mean return. b
-  is at least 0.01;
-- the error of the model: in each of 24 MDPs from the posterior distribution of the model, both the mean
-  answer and the gain are known. The mean of their difference is subtracted from the estimate. Its variance is
-  added to the variance of the estimate.
+- omega and Q are those of :func:`~discreet.pipeline.world_model.world_model`. Q is corrected by the
+  difference between the mean return of the state and its value in the model. The difference is shrunk towards
+  its mean over states;
+- b is the share of the action, shrunk towards its share over all states (James and Stein). Without shrinkage,
+  b is too small for an action with few noisy visits and a high mean return. b is at least 0.01;
+- the error of the model is estimated in 24 MDPs from the posterior distribution of the model. In each of
+  them, both the mean answer and the gain are known. The mean difference is subtracted from the estimate, and
+  the variance of the difference is added to the variance of the estimate.
 
-Clipping. The vector y of a user's answers to k policies is scaled down to norm C: l2 for Gaussian noise, l1
-for Laplace noise. A user adds y and the squares y_j^2 / (2 C), from which the variance of the answers is
-estimated; that of the model can be a third too small. Since ||y|| <= C, the norm of all 2 k numbers is at
-most kappa C, with kappa = sqrt(5/4) (l1: 3/2). C = max(6 sqrt(p), sqrt(p n) / (8 kappa g)). Here p is the
-variance of the answers in the model, and n the number of users in group B. The noise multiplier g is the
-standard deviation of the noise for sensitivity 1. At the second value, the standard deviation of the noise
-is a quarter of the sampling error. :mod:`discreet.mechanisms.dataset.clipped_sum` derives the sensitivity,
-which is 2 kappa C.
+*Clipping.* The vector y of a user's answers to k policies is scaled down to norm C: l2 for Gaussian noise, l1
+for Laplace noise. A user adds y and the scaled squares y_j^2 / (2 C). The variance of the answers is
+estimated from the squares, because the variance in the model can be a third too small. Since ||y|| <= C, the
+norm of all 2 k numbers is at most kappa C, with kappa = sqrt(5/4) (l1: 3/2). C = max(6 sqrt(p), sqrt(p n) /
+(8 kappa g)). Here p is the variance of the answers in the model, and n the number of users in group B. The
+noise multiplier g is the standard deviation of the noise for sensitivity 1. With the second value, the
+standard deviation of the noise is a quarter of the sampling error.
+:mod:`discreet.mechanisms.dataset.clipped_sum` derives the sensitivity, which is 2 kappa C.
 
-Limits. An unrecorded cause of both actions and outcomes distorts this estimate as it distorts all others.
+*Limits.* An unrecorded common cause of actions and outcomes biases this estimate.
 """
 
 from __future__ import annotations
@@ -59,20 +60,20 @@ __all__ = ["PolicyAnswer", "PolicyQuestion", "kappa", "policy_question"]
 Bools = NDArray[np.bool_]
 
 MEMBERS = 24  # MDPs from the posterior distribution of the model
-_SIMULATED = 20_000  # episodes in the model, from which the variance of answers is computed
+_SIMULATED = 20_000  # number of simulated episodes for the variance of the answers
 _MOST_RATIO = 4.0  # largest omega
 _LEAST_CHANCE = 0.01  # smallest b
 _LEAST_VARIANCE = 1e-6
 _SQUARES = 0.5  # weight of the squares of answers
-_LEAST_SHARE = 0.25  # of the variance in the model
+_LEAST_SHARE = 0.25  # weight of the variance in the model
 
 
 @dataclass(frozen=True, eq=False)
 class _Model:
-    """Model of group A on the admissible pairs of the environment, with a corrected behaviour policy."""
+    """Model from group A on the admissible pairs of the environment, with a corrected behaviour policy."""
 
     world: WorldModel
-    share: Floats  # (R,) b, each state sums to 1
+    share: Floats  # (R,) b, which sums to 1 in each state
     deviation: Floats  # (R,) standard deviation of b
 
 
@@ -90,7 +91,11 @@ class _Run:
 
 
 def _run(world: WorldModel, table: Floats, weights: Floats) -> _Run:
-    """Evaluate a policy. table : (R, S) probabilities. weights : (H, R) probabilities of the pairs."""
+    """Evaluate a policy.
+
+    - table : (R, S) next-state probabilities.
+    - weights : (H, R) probabilities of the pairs.
+    """
     layout = world.layout
     ptr, state = layout.state_ptr[:-1], layout.row_state
     ended = np.isin(state, world.terminal)
@@ -140,7 +145,7 @@ def _level(told: Told, world: WorldModel, run: _Run) -> Floats:
     n = told.per_state(visits)[:states]
     rows = np.diff(told.layout.state_ptr)[:states]
     least, most = told.question.bounds
-    origin = (least - min(max(0.0, least), most)) / (most - least)  # the release counts from the least return
+    origin = (least - min(max(0.0, least), most)) / (most - least)  # returns are counted from here
     seen = n > np.maximum(10.0, 4.0 * np.sqrt(rows) * deviation)
     seen &= ~np.isin(np.arange(states), world.terminal)
     n = np.where(seen, n, 1.0)
@@ -159,16 +164,17 @@ def _level(told: Told, world: WorldModel, run: _Run) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class PolicyAnswer:
-    """Answer of group B about one policy: estimate and interval of the gain over what users did.
+    """Answer of group B about one policy: estimate and interval of the gain over the behaviour policy.
 
     Attributes
     ----------
     estimate, low, high : float
-        In the user's units of return.
+        Estimate and interval of the gain, in the user's units of return.
     deviation : float
         Standard deviation of the estimate.
     sampling, noise, model : float
-        Its three parts: the users in group B, the noise, and the model of group A.
+        Parts of the standard deviation that are due to sampling of group B, to the noise, and to the model of
+        group A.
     """
 
     __repr__ = brief
@@ -183,30 +189,30 @@ class PolicyAnswer:
 
     @property
     def shown(self) -> bool:
-        """Return True if the whole interval is above 0."""
+        """True if the whole interval is above 0."""
         return self.low > 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class PolicyQuestion:
-    """Question about k policies, whose coefficients are public.
+    """Question about k policies. All coefficients are public.
 
     Attributes
     ----------
     world : WorldModel
         Model of group A.
     policies : (k, H, S) int
-        Actions; -1 means as before.
+        Actions; -1 means the behaviour policy.
     ratio, chance, own : (k, H, S)
-        omega (0 where the policy does not act), b and Q of the policy's action.
+        omega (0 at states where the policy does not act), b, and Q of the policy's action.
     variance : float
         p, the sum of the variances of the k answers in the model.
     covariance : (k, k)
         Covariance of the answers in the model.
     bias : (k,)
-        Mean of the answers minus the gains, in the worlds of the posterior distribution.
+        Mean difference between mean answer and gain, over MDPs of the posterior distribution.
     error : (k, k)
-        Covariance of this difference between these worlds.
+        Covariance of this difference over the same MDPs.
     """
 
     __repr__ = brief
@@ -231,8 +237,9 @@ class PolicyQuestion:
     def clip(self, users: int, multiplier: float, laplace: bool = False) -> float:
         """Return C.
 
-        users : number of users in group B. multiplier : standard deviation of the noise for sensitivity 1.
-        laplace : True for Laplace noise.
+        - users : number of users in group B.
+        - multiplier : standard deviation of the noise for sensitivity 1.
+        - laplace : True for Laplace noise.
         """
         sd = math.sqrt(self.variance)
         return max(6.0 * sd, sd * math.sqrt(users) / (8.0 * kappa(laplace) * multiplier))
@@ -240,7 +247,9 @@ class PolicyQuestion:
     def contributions(self, people: Trajectories, clip: float, laplace: bool = False) -> Floats:
         """Return the (n, 2 k) numbers that n users add to the sums, of norm at most kappa C.
 
-        people : one episode of each user. clip : C. laplace : True for Laplace noise.
+        - people : one episode of each user.
+        - clip : C.
+        - laplace : True for Laplace noise.
         """
         y = self.answers(people)
         norm = np.linalg.norm(y, 1 if laplace else 2, axis=1, keepdims=True)
@@ -252,7 +261,7 @@ class PolicyQuestion:
     ) -> tuple[PolicyAnswer, ...]:
         """Return the estimate and the interval of the gain of each of the k policies.
 
-        The gain of a policy that changes nothing is 0, without noise.
+        A policy that changes nothing has gain 0, without noise.
 
         Parameters
         ----------
@@ -265,8 +274,8 @@ class PolicyQuestion:
         std : float
             Standard deviation of the noise in a sum, in units of kappa C.
         level : float
-            Probability, in (0, 1), that all k intervals hold the gains. With k > 1, each interval has level
-            1 - (1 - level) / k.
+            Probability, in (0, 1), that all k intervals contain the true gains. For k > 1, each interval has
+            level 1 - (1 - level) / k.
         laplace : bool
             True for Laplace noise.
 
@@ -298,12 +307,17 @@ class PolicyQuestion:
 
 
 def kappa(laplace: bool) -> float:
-    """Return the largest norm of a user's contributions, in units of C. laplace : True for Laplace noise."""
+    """Return the largest norm of a user's contributions, in units of C.
+
+    - laplace : True for Laplace noise.
+    """
     return 1.0 + _SQUARES if laplace else math.sqrt(1.0 + _SQUARES**2)
 
 
 def _returns(world: WorldModel, states: Ints) -> Floats:
-    """Return the (n, H) returns of the remaining episode, in units of the model. A rule pays on arrival."""
+    """Return the (n, H) returns of the remaining episode, in units of the model. Rules pay rewards on arrival
+    in a state.
+    """
     ended = np.isin(states[:, :-1], world.terminal)
     paid = np.where(ended, 0.0, world.arrival[states[:, 1:]])
     return np.asarray(np.cumsum(paid[:, ::-1], axis=1)[:, ::-1])
@@ -322,7 +336,7 @@ def _answers(asked: PolicyQuestion | _Coefficients, states: Ints, actions: Ints)
 
 @dataclass(frozen=True, eq=False)
 class _Coefficients:
-    """Coefficients of a question whose variance is not known yet."""
+    """Coefficients of a question before its variance is known."""
 
     world: WorldModel
     policies: Ints
@@ -332,7 +346,7 @@ class _Coefficients:
 
 
 def _simulated(model: _Model, seed: int) -> tuple[Ints, Ints]:
-    """Return states and actions of episodes in the model under the behaviour policy."""
+    """Simulate episodes in the model under the behaviour policy. Returns states and actions."""
     world, layout = model.world, model.world.layout
     draw = np.random.default_rng(seed)
     states = np.zeros((_SIMULATED, layout.horizon + 1), np.int64)
@@ -359,7 +373,7 @@ def _simulated(model: _Model, seed: int) -> tuple[Ints, Ints]:
 
 
 def policy_question(release: StepwiseRelease, spec: ProblemSpec, policies: Ints) -> PolicyQuestion:
-    """Return the question about policies that were learned from a release, or fixed before.
+    """Return the question about given policies, which may be learned from the release of group A.
 
     Parameters
     ----------
@@ -368,7 +382,7 @@ def policy_question(release: StepwiseRelease, spec: ProblemSpec, policies: Ints)
     spec : ProblemSpec
         Public facts about the environment.
     policies : (k, H, S) int
-        Actions; -1 means as before.
+        Actions; -1 means the behaviour policy.
 
     Returns
     -------
@@ -377,8 +391,9 @@ def policy_question(release: StepwiseRelease, spec: ProblemSpec, policies: Ints)
     Raises
     ------
     ValueError
-        If the release is not one of first visits, if rewards are not paid by a rule (``outcomes``), if there
-        are groups or a censored state, or if a policy has another shape or an action that is not admissible.
+        If the release does not contain first visits, or if no rule (``outcomes``) determines the rewards.
+        Also if there are groups or a censored state, or if a policy has another shape or an inadmissible
+        action.
     """
     policies = _checked(policies, spec)
     if not spec.stationary or release.layout != FirstVisits(spec).layout:
@@ -467,5 +482,5 @@ def _checked(policies: Ints, spec: ProblemSpec) -> Ints:
     if found.min() < -1 or found.max() >= spec.actions:
         raise ValueError(f"policies hold {found.min()} to {found.max()}: must be in [-1, {spec.actions - 1}]")
     if (spec.layout.row_index[np.arange(spec.states), np.maximum(found, 0)][found >= 0] < 0).any():
-        raise ValueError("policies: must hold admissible actions only")
+        raise ValueError("policies: must contain only admissible actions")
     return found.astype(np.int64)

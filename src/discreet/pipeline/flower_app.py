@@ -3,39 +3,38 @@ r"""Flower apps for sites and for the analyst. With SecAgg+, only the sum over s
 :func:`flower_client` runs at a site, and :func:`flower_server` runs on the analyst's machine. Flower provides
 messages, nodes and simulation (``pip install 'discreet[flower]'``). The protocol is Flower's SecAgg+ (Bell et
 al. 2020, on the complete graph of sites). Pairs of sites agree on keys, and each site deals shares of its
-secrets to all other sites. The masked vectors of the sites are summed. At the end, sites send the shares that
-are needed to remove the masks. The code is Flower's, except for the changes below. To make these changes,
-each app loads a separate copy of two Flower modules, and leaves the modules in the process unchanged.
+secrets to all other sites. The masked vectors of the sites are summed. At the end, sites send the shares with
+which the masks are removed. The code is Flower's, with the changes below. Each app therefore loads a separate
+copy of two Flower modules, so the modules of the process do not change.
 
 *Masks.* Flower (1.41) reduces a seed of 32 bytes to 32 bits, and expands these bits into a mask with a
-Mersenne Twister. Any machine can try all 32-bit seeds in hours (Flower's GitHub issue 7522). Here a mask is
-the key stream of ChaCha20, whose key is the SHA-256 of the seed (:func:`mask`). Every entry is uniform modulo
-2^40.
+Mersenne Twister. Any machine can try all 32-bit seeds in a few hours (Flower's GitHub issue 7522). Here a
+mask is the key stream of ChaCha20, whose key is the SHA-256 of the seed (:func:`mask`). Every entry is
+uniform modulo 2^40.
 
-*Keys between sites.* In SecAgg+, the server distributes the sites' public keys, so it could replace these
-keys by keys that it made. All sites share 32 secret bytes: the key with which they counted their parts.
-Shares that one site deals to another are encrypted with a key that depends on this secret, on the plan, and
-on all public keys that this site was shown. A party without the secret can neither read nor make such shares.
-Two sites that were shown different keys or plans cannot read each other's shares. In this case the round
-fails, and no sums are sent.
+In SecAgg+, the server distributes the sites' public keys. A malicious server could replace these keys by its
+own. Therefore all sites share 32 secret bytes, the key with which they counted their parts. Shares from one
+site to another are encrypted. The encryption key depends on this secret, on the plan, and on all public keys
+that the site received. A party without the secret can neither read nor create such shares. Two sites that
+received different keys or plans cannot read each other's shares. In this case the round fails, and no sums
+are sent.
 
-*Checks that a site makes of the server's messages* (:func:`refusal`).
+*Checks of the server's messages at a site* (:func:`refusal`).
 
-- Sizes and ranges are those of the site's plan.
-- The server shows one pair of keys for each of the n sites, and each of the other sites has dealt shares to
+- Sizes and ranges agree with the site's plan.
+- The server sends one pair of keys for each of the n sites, and each of the other sites has sent shares to
   this site.
 - The server asks for the sums of the site only once in a run.
 - At the end, the server names every site either as in the sum or as dropped out. At least k sites, including
-  this site, are in the sum. The server asks for this stage only once. (Flower can process two messages in
-  parallel. A file in the machine's temporary folder decides which message is first.)
+  this site, are in the sum. The server asks for this stage only once. Flower can process two messages in
+  parallel, so a file in the machine's temporary folder determines which message came first.
 
 If a check fails, the site raises an error, and Flower sends the error instead of an answer. Flower's own
 checks also apply.
 
-*Remaining powers of a malicious server or site.* A server can make a round fail, even after sites have
-charged their ledgers. A server can leave out up to n - k sites, and the statement accounts for this. If a
-site sends wrong numbers, or numbers out of range, the sum is wrong. This cannot be prevented without seeing
-the numbers of that site. Sums that no set of users can produce are rejected.
+*Attacks that remain possible.* A server can leave out up to n - k sites, and the statement accounts for this.
+If a site sends wrong numbers, or numbers out of range, the sum is wrong. This cannot be prevented without
+access to the numbers of that site. Sums that no set of users can produce are rejected.
 """
 
 from __future__ import annotations
@@ -71,9 +70,9 @@ _STAGES = ("setup", "share_keys", "collect_masked_vectors", "unmask")
 
 
 class TaskRejected(ValueError):
-    """Error that a site raises if the server deviates from the site's plan. The site does not answer then.
+    """Error raised at a site if the server deviates from the site's plan. The site then sends no answer.
 
-    The text of the error contains no private data, and is sent to the server.
+    The text of the error contains no private data. It is sent to the server.
     """
 
 
@@ -137,8 +136,8 @@ def refusal(
     stage : stage of SecAgg+ to which the message belongs.
     told : content of the message.
     own : number of this site.
-    before : state of this site. ``stage`` is its last stage in this run, and ``nodes`` are the sites whose
-        keys it was shown.
+    before : state of this site. ``stage`` is its last stage in this run, and ``nodes`` are the sites for
+        which it received keys.
     """
     last, nodes = before.get("stage"), set(before.get("nodes", ()))
     if stage not in _STAGES:
@@ -177,8 +176,9 @@ def refusal(
 def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, Any]:
     """Return functions that replace Flower's encryption between sites, by name.
 
-    The encryption keys depend on the secret of the sites, the plan and all public keys that the site was
-    shown. keys : number and two public keys of every site.
+    The encryption keys depend on the sites' secret, the plan and all public keys that the site received.
+
+    - keys : number and two public keys of every site.
     """
     from flwr.common.secure_aggregation.crypto import symmetric_encryption as plain
 
@@ -200,12 +200,12 @@ def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> di
 def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any], own: int) -> None:
     """Raise :class:`TaskRejected` if shares that other sites dealt to this site cannot be decrypted.
 
-    Flower would check this only after the ledger has been charged.
+    Flower checks this only after the ledger has been charged.
 
     Parameters
     ----------
     flower : copy of Flower's client module
-    state : Flower's state of this site
+    state : state that Flower stores for this site
     told : message that contains the shares
     own : number of this site
     """
@@ -226,8 +226,9 @@ def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any]
 def _claim(stage: str, *keys: bytes) -> None:
     """Claim a stage of a round, so that parallel processes of this site answer the stage only once.
 
-    Raises :class:`TaskRejected` if the stage is already claimed. keys : public keys of this site, which
-    identify the round.
+    Raises :class:`TaskRejected` if the stage is already claimed.
+
+    - keys : public keys of this site, which identify the round.
     """
     name = hashlib.sha256(b"\0".join((stage.encode(), *keys))).hexdigest()[:32]
     path = Path(gettempdir()) / f"discreet-site-{name}"
@@ -272,14 +273,14 @@ def _answer(site: Callable[[Any], FederatedSite], message: Any, context: Any, ca
 
 
 def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
-    """Return Flower's ClientApp for a site.
+    """Return the Flower ClientApp of a site.
 
     Parameters
     ----------
     site : function
         Function that takes Flower's ``Context`` and returns this site. Settings that differ between sites
-        belong in ``context.node_config``. The site itself must supply this function and everything that the
-        function reads, including the plan.
+        belong in ``context.node_config``. The site must supply this function and everything that it reads,
+        including the plan.
 
     Returns
     -------
@@ -288,9 +289,8 @@ def flower_client(site: Callable[[Any], FederatedSite]) -> Any:
     Raises
     ------
     ValueError
-        If Flower is not installed (``pip install 'discreet[flower]'``). When the app runs, it rejects plans
-        that differ from the site's plan, and messages that do not belong to the secure aggregation of this
-        plan.
+        If Flower is not installed (``pip install 'discreet[flower]'``). A running app also rejects plans that
+        differ from the site's plan, and messages outside the secure aggregation of this plan.
     """
     _flwr()
     from flwr.client import NumPyClient
@@ -364,15 +364,15 @@ def flower_server(
     randomness: Randomness | None = None,
     timeout: float | None = 3600.0,
 ) -> Any:
-    """Return Flower's ServerApp for the analyst.
+    """Return the Flower ServerApp of the analyst.
 
-    The app waits for the sites of a plan, decrypts the sum over sites, and learns from the sum.
+    The app waits for the sites of a plan, decrypts the sum over sites, and learns a policy from the sum.
 
     Parameters
     ----------
     plan : the plan that the sites agreed on
     out, ledger, settings, randomness : as for :func:`~discreet.pipeline.learn.learn`
-        The ledger is the analyst's own ledger, in addition to the ledgers of the sites.
+        ``ledger`` is the analyst's ledger, in addition to the ledgers of the sites.
     timeout : number of seconds after which a site that has not answered counts as dropped out; None for no
         limit
 
@@ -383,10 +383,10 @@ def flower_server(
     Raises
     ------
     ValueError
-        If Flower is not installed (``pip install 'discreet[flower]'``). When the app runs, if more sites are
-        connected than the plan has.
+        If Flower is not installed (``pip install 'discreet[flower]'``). Also raised in a running app, if more
+        sites are connected than the plan has.
     RuntimeError
-        When the app runs, if no sum was decrypted, because too few sites answered all stages or a site
+        Raised in a running app if no sum was decrypted, because too few sites answered all stages or a site
         refused to answer.
     """
     _flwr()

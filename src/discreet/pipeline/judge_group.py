@@ -1,17 +1,18 @@
-"""Group B of `discreet learn --judge-share`: users who answer one question about the learned policy.
+"""Second group of users (``discreet learn --judge-share``), who answer one question about the learned policy.
 
 Users are divided into two groups before anything is counted (:mod:`discreet.data.user_groups`). The release
-of group A gives the policy. Group B answers one question about it (:mod:`discreet.pipeline.fixed_policy`) by
-clipped sums (:mod:`discreet.mechanisms.dataset.clipped_sum`). Each user is in one group, so both groups can
-spend the whole (epsilon, delta): the loss of a user is that of the user's group (parallel composition).
+of group A gives the policy. Group B answers one question about this policy
+(:mod:`discreet.pipeline.fixed_policy`) with clipped sums (:mod:`discreet.mechanisms.dataset.clipped_sum`).
+Each user is in exactly one group. Therefore both groups can spend the whole (epsilon, delta): the loss of a
+user is the loss of their group (parallel composition).
 
 Two files are written beside the policy. ``judgement.json`` contains the noisy sums, C and all other numbers.
-``judgement.md`` states the estimate, its interval and whether a gain is shown. Every number except the noisy
-sums is a function of these sums, ``release.parquet`` and the facts of the run, so
-:func:`discreet.pipeline.verify.verify` computes both files again.
+``judgement.md`` states the estimate, its interval and whether a gain is shown. All other numbers are computed
+from the noisy sums, ``release.parquet`` and the facts of the run. Therefore
+:func:`discreet.pipeline.verify.verify` can compute both files again.
 
-Group B's episodes are in memory from the time when they are read until the question is answered: about 4
-bytes for each state and each action.
+Group B's episodes are in memory until the question is answered. This takes about 4 bytes for each state and
+each action.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ from discreet.data.schema import Schema
 from discreet.data.user_groups import group_key, in_second_group
 from discreet.data.validate import Checked
 from discreet.learners.offline.decision_points import DecisionPoints
+from discreet.learners.offline.linear_advantage import AdvantagePolicy
 from discreet.learners.offline.release_files import StoredRelease, read_release
+from discreet.learners.ope.advantage_verdict import AdvantageVerdict
 from discreet.mechanisms.dataset.clipped_sum import GRID, ClippedSum
 from discreet.mechanisms.privatizers.central import Central
+from discreet.pipeline.context_judges import context_verdict, write_context_judgement
 from discreet.pipeline.fixed_policy import PolicyAnswer, PolicyQuestion, kappa, policy_question
 from discreet.pipeline.world_model import AS_BEFORE
 from discreet.reports.policy_files import PolicyTable
@@ -51,16 +55,16 @@ _FORMAT = "discreet judgement"
 
 
 class JudgeGroup(Guarded):
-    """Episodes of group B, which are raw data, and the noisy sums of their answers.
+    """Episodes of group B, which are raw data, and the noisy sums of the group's answers.
 
     Parameters
     ----------
     source, schema, learner, privatizer
-        Arguments of :func:`discreet.pipeline.learn.learn`.
+        Arguments of :func:`discreet.pipeline.learn.learn`, which describes them.
     share : float
         Expected share of users in group B, in (0, 1).
     randomness : Randomness
-        Source of the noise and of the key that divides users.
+        Source of the noise and of the key that divides the users.
 
     Raises
     ------
@@ -87,11 +91,13 @@ class JudgeGroup(Guarded):
 
     @property
     def users(self) -> int:
-        """Number of users in the group. It depends on identifiers and the key only."""
+        """Number of users in the group. It depends only on the users' identifiers and the key."""
         return sum(map(len, self._states))
 
     def others(self, part: Checked) -> tuple[Trajectories, Ints] | None:
-        """Keep the users of group B, and return the episodes and user numbers of group A, or None if empty.
+        """Store the users of group B, and return the rest.
+
+        Returns the episodes and user numbers of group A, or None if there are none.
 
         part : checked episodes, one of each user.
         """
@@ -117,19 +123,18 @@ class JudgeGroup(Guarded):
         """
         users = self.users
         if not users:
-            raise ValueError(
-                f"judge_share = {self.share:g}: nobody is in the group that judges; must be larger"
-            )
+            raise ValueError(f"judge_share = {self.share:g}: no user is in the second group; must be larger")
         (record,) = records
         query = ClippedSum.matching(record, SUMS)
         query.check_people(users)
         return SecondGroup(self.share, users, query.record)
 
     def answer(self, path: Path, schema: Schema, table: PolicyTable, facts: SecondGroup) -> list[float]:
-        """Return the noisy sums of the answers and of their squares, and delete the episodes.
+        """Return the noisy sums of the answers and their squares, and delete the episodes.
 
-        path : release of group A. table : the policy that was learned from it. facts : result of
-        :meth:`told`.
+        - path : release of group A.
+        - table : policy that was learned from this release.
+        - facts : result of :meth:`told`.
         """
         question, query = _question(read_release(path), schema, table), _query(facts)
         with self._call():
@@ -171,16 +176,18 @@ def _query(facts: SecondGroup) -> ClippedSum:
 
 
 def _question(release: StoredRelease, schema: Schema, table: PolicyTable) -> PolicyQuestion:
-    """Return the question. In states without support, users go on as before."""
+    """Return the question. In states without support, the policy follows the behaviour policy."""
     policy = np.where(table.supported, table.policy, AS_BEFORE)
     return policy_question(release, schema.spec(), policy[None])
 
 
 def write_judgement(
-    folder: Path, release: Path, schema: Schema, table: PolicyTable, facts: SecondGroup,
+    folder: Path, release: Path, schema: Schema, table: PolicyTable | AdvantagePolicy, facts: SecondGroup,
     sums: list[float], level: float, synthetic: bool,
-) -> PolicyAnswer:  # fmt: skip
+) -> PolicyAnswer | AdvantageVerdict:  # fmt: skip
     """Write ``judgement.json`` and ``judgement.md`` into a folder.
+
+    For a policy of contexts, :mod:`discreet.pipeline.context_judges` writes them.
 
     Parameters
     ----------
@@ -190,7 +197,7 @@ def write_judgement(
         Release of group A.
     schema : Schema
         Schema of the data.
-    table : PolicyTable
+    table : PolicyTable or AdvantagePolicy
         Policy that was learned from the release.
     facts : SecondGroup
         Facts about group B.
@@ -199,12 +206,16 @@ def write_judgement(
     level : float
         Confidence level of the interval.
     synthetic : bool
-        True for synthetic data, as the page then says.
+        True for synthetic data. The page then states this.
 
     Returns
     -------
-    PolicyAnswer
+    PolicyAnswer or AdvantageVerdict
     """
+    if isinstance(table, AdvantagePolicy):
+        return write_context_judgement(
+            folder, release, schema, table, facts, sums, level, synthetic, (JUDGEMENT, JUDGEMENT_PAGE)
+        )
     question, query = _question(read_release(release), schema, table), _query(facts)
     clip = question.clip(facts.users, query.multiplier, query.laplace)
     (answer,) = question.read(np.array(sums), clip, facts.users, query.std, level, query.laplace)
@@ -252,10 +263,13 @@ def answer_in(folder: Path) -> list[float]:
 
 
 def verdict(document: Mapping[str, Any], unit: str) -> str:
-    """Return the first sentence about a judgement.
+    """Return the first sentence of a judgement.
 
-    document : content of ``judgement.json``. unit : unit of the population, for example "patient".
+    - document : content of ``judgement.json``.
+    - unit : unit of the population, for example "patient".
     """
+    if document.get("kind") == "contexts":
+        return context_verdict(document, unit)
     if not document["changed_states"]:
         return f"The policy changes nothing that {unit}s did, so there is no gain to judge."
     low, high = _shown(document["low"]), _shown(document["high"])

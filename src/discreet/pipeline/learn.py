@@ -1,29 +1,31 @@
-"""Learning from trajectory files. The result is a folder with policy, report and privacy statement.
+"""Learning from trajectory files. The result is a folder with a policy, a report and a privacy statement.
 
-The guarantee and the ledger depend on the fixed order of steps in :func:`learn`:
+The guarantee and the ledger depend on the order of these steps in :func:`learn`:
 
-1. The folder's name is claimed, every row is checked against the schema and counted, and disk space is
-reserved. If another run uses the folder, a row is invalid, a column is missing, delta is too large or the
-disk is full, the run ends here. No budget is spent, and nothing is written.
+1. The name of the folder is claimed. Every row is checked against the schema and counted, and disk space is
+reserved. If the folder is in use, a row is invalid, a column is missing, delta is too large or the disk is
+full, the run ends here. No budget is spent, and nothing is written.
 2. The ledger reserves the cost of the release and is written to disk.
 3. Noise is drawn, and the folder is written under a hidden name. The first file is ``release.parquet``.
 4. The folder is renamed to its final name.
 5. The ledger marks the reservation as published, with the hashes of the files.
 
-If the process stops after step 2, the reservation counts as spent. If anything fails after
+If the process stops after step 2, the reservation counts as spent. If a later step fails after
 ``release.parquet`` was written, the hidden folder is kept, because the budget of its release is spent. The
 metadata of the release contain all facts of the run, and :mod:`discreet.pipeline.recovery` completes the
 folder. Noise is never drawn a second time for the same reservation.
 
-A ledger records releases that protect users. Therefore a ledger is not accepted together with seeded noise or
-data that were generated from a schema. An epsilon that is recorded for such a release would protect no user.
+A ledger records only releases that protect users. Therefore it is not accepted together with seeded noise or
+with data that were generated from a schema. An epsilon that is recorded for such a release would protect no
+user.
 
-Synthetic users of an earlier release's model (:mod:`discreet.pipeline.synthetic_users`) are read only with
-``LearnConfig(synthetic_input=True)``. Their dataset has its own name, ``synthetic of ..``, and its own totals
-in the ledger. Report, statement and the purpose in the ledger say that intervals describe the model.
+Synthetic users can be drawn from the model of an earlier release (:mod:`discreet.pipeline.synthetic_users`).
+They are read only with ``LearnConfig(synthetic_input=True)``. Their dataset has its own name, ``synthetic of
+..``, and its own totals in the ledger. Report, statement and the purpose in the ledger say that intervals
+describe the model.
 
-:func:`replan` plans again from the release in a folder, without reading the data. It can use other options of
-the learner, other known rewards, or another choice for states without support. This costs no privacy.
+:func:`replan` plans again from the release in a folder, without reading the data. Options of the learner,
+known rewards, and the choice for states without support may change. This costs no privacy.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from discreet.core import checks
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.rng import Randomness, Secure
 from discreet.core.short_repr import brief
+from discreet.data.context_visits import read_visits
 from discreet.data.row_batches import Progress, Source
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.synthetic_mark import SYNTHETIC_INPUT, Facts
@@ -52,11 +55,15 @@ from discreet.data.validate import episodes
 from discreet.learners.offline import apvi as tabular
 from discreet.learners.offline import linear_pevi as linear
 from discreet.learners.offline.decision_points import DecisionPoints
+from discreet.learners.offline.linear_advantage import LinearAdvantage
 from discreet.learners.offline.release_files import ReleaseFacts, read_tables
+from discreet.learners.ope.advantage_verdict import AdvantageVerdict
 from discreet.ledger.ledger import Ledger, Reservation, spent
 from discreet.ledger.owner_rules import check_rules, obeyed
 from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.interfaces import Floats
+from discreet.pipeline.context_judges import ContextJudges
+from discreet.pipeline.context_learning import ContextLearning
 from discreet.pipeline.federated import FederatedSum
 from discreet.pipeline.fixed_policy import PolicyAnswer
 from discreet.pipeline.judge_group import JUDGEMENT, JudgeGroup, answer_in, write_judgement
@@ -109,7 +116,7 @@ class LearnResult:
         and the officer's page.
     statement : the privacy statement that is in the folder.
     report : the text of ``report.md``.
-    judgement : the gain of the policy according to users who had no part in it, if there are such users.
+    judgement : gain of the policy, estimated from the second group of users; None without such a group.
     """
 
     __repr__ = brief
@@ -117,7 +124,7 @@ class LearnResult:
     folder: Path
     statement: Statement
     report: str
-    judgement: PolicyAnswer | None = None
+    judgement: PolicyAnswer | AdvantageVerdict | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,11 +158,13 @@ class Run:
         """Return the facts of the run that made a release, from the metadata of the release.
 
         schema : schema in the folder of the release. Raises ``ValueError`` if it is not the schema of the
-        release, or if facts are missing.
+            release, or if facts are missing.
         """
         facts = read_tables(release).facts
         if schema.hash != facts.schema:
-            raise ValueError(f"{release.parent / SCHEMA}: is not the schema of the release beside it")
+            raise ValueError(
+                f"{release.parent / SCHEMA}: is not the schema of the release in the same folder"
+            )
         try:
             told = dict(facts.run)
             ledger, second = told.pop("ledger"), told.pop("second_group", None)
@@ -178,7 +187,7 @@ class Run:
 @claims_out
 def learn(
     source: Source | PartialAggregateFile | FederatedSum,
-    learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
+    learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | LinearAdvantage | linear.Linear,
     out: str | Path,
     *,
     privatizer: Privatizer | None = None,
@@ -196,13 +205,14 @@ def learn(
     Parameters
     ----------
     source : Source, PartialAggregateFile or FederatedSum
-        Files and their schema (:func:`discreet.data.row_batches.open_source`); or sums that were counted in
-        parts (:func:`discreet.pipeline.partial_aggregates.merge_aggregates`); or the sum over sites that do
-        not share data (:mod:`discreet.pipeline.federated`). For a sum over sites, learner and privatizer must
-        be those of the sites' plan.
-    learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, whose options include the budget
+        Files and their schema (:func:`discreet.data.row_batches.open_source`), sums that were counted in
+        parts (:func:`discreet.pipeline.partial_aggregates.merge_aggregates`), or the sum over sites
+        (:mod:`discreet.pipeline.federated`). For a sum over sites, learner and privatizer must be those of
+        the sites' plan.
+    learner : DecisionPoints, LinearAdvantage, DPAPVI, APVI, or one of the linear learners, whose options
+        include the budget
     out : folder. It must not exist, or must be empty. No other run is allowed to write to it.
-    privatizer : Central, for DPAPVI and DecisionPoints; None or NoPrivacy for exact sums
+    privatizer : Central, for DPAPVI, DecisionPoints and LinearAdvantage; None or NoPrivacy for exact sums
     ledger : Ledger or None
         If None, nothing is recorded, and the statement says so in capitals. Must be None if the release is
         not private, for seeded noise and for data that were generated from a schema.
@@ -214,12 +224,12 @@ def learn(
         rows or parts, or None if it is not known.
     schema : schema of sums that were counted in parts; must be None for other sources
     scratch, workers
-        As for :func:`discreet.data.validate.episodes`.
+        Passed to :func:`discreet.data.validate.episodes`, which describes them.
     judge_share : float in (0, 1), optional
-        Expected share of users who have no part in the release, and answer one question about the policy
-        instead (:mod:`discreet.pipeline.judge_group`). Both groups of users spend the whole budget, which
-        each user spends once. Only for DecisionPoints with Central, if a rule pays the rewards. None: all
-        users are in the release.
+        Expected share of users in a second group. They are not in the release, and answer one question about
+        the policy instead (:mod:`discreet.pipeline.judge_group`). Both groups spend the whole budget, and
+        each user is in one group. Only for LinearAdvantage with Central, and for DecisionPoints with Central
+        if a rule pays the rewards. None: all users are in the release.
 
     Raises
     ------
@@ -243,7 +253,8 @@ def learn(
     randomness = Secure() if randomness is None else randomness
     judges = None
     if judge_share is not None:
-        judges = JudgeGroup(source, schema, learner, privatizer, judge_share, randomness)
+        make = JudgeGroup if schema.context is None else ContextJudges
+        judges = make(source, schema, learner, privatizer, judge_share, randomness)
     job = _LearnJob(source, schema, kind, learner, privatizer, ledger, settings, out, synthetic, judges)
     with judges or nullcontext(), job.start(randomness) as session:
         job.submit(session, progress, scratch, workers)
@@ -265,8 +276,8 @@ class _LearnJob:
     ledger: Ledger | None
     settings: LearnConfig
     out: Path
-    synthetic: tuple[Facts, ...] = ()  # facts of synthetic users; empty for people
-    judges: JudgeGroup | None = None
+    synthetic: tuple[Facts, ...] = ()  # facts of synthetic users; empty for real data
+    judges: JudgeGroup | ContextJudges | None = None
 
     def start(self, randomness: Randomness) -> Any:
         """Return a new session. Raises ``ValueError`` if the ledger must not record the release."""
@@ -280,14 +291,14 @@ class _LearnJob:
         if self.ledger is None:
             return session
         if session.guarantee.epsilon is None:
-            raise ValueError("ledger: must be None (--no-ledger), exact sums have no epsilon to write down")
+            raise ValueError("ledger: must be None (--no-ledger), exact sums have no epsilon")
         if session.guarantee.randomness != "secure":
             raise ValueError(
                 "ledger: must be None (--no-ledger) with noise from a seed, which protects nobody: an "
                 "epsilon that is written down would be a promise"
             )
         if self.settings.synthetic and not self.synthetic:
-            raise ValueError("ledger: must be None (--no-ledger) for made-up people, who spend nothing")
+            raise ValueError("ledger: must be None (--no-ledger) for synthetic users, who spend no budget")
         return session
 
     def submit(
@@ -299,16 +310,20 @@ class _LearnJob:
             if not isinstance(session, OneShotSession):
                 raise ValueError(f"algorithm = {name_of(self.learner)!r}: cannot learn from counted parts")
             session.submit_tally(source.tally)
+        elif isinstance(self.kind, ContextLearning):
+            if isinstance(source, Source):
+                stored = read_visits(source, progress=progress, scratch=scratch, workers=workers)
+                self.kind.submit(session, stored, self.judges)
         elif not isinstance(source, FederatedSum):
             for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
-                if self.judges is None:
+                if not isinstance(self.judges, JudgeGroup):
                     session.submit_many(self.kind.told(part.trajectories, part.group), part.user)
                 elif (others := self.judges.others(part)) is not None:
                     session.submit_many(self.kind.told(others[0]), others[1])
         if not session.users:
             if self.judges is not None and self.judges.users:
                 raise ValueError(
-                    f"judge_share = {self.judges.share:g}: nobody is left to learn from; must be smaller"
+                    f"judge_share = {self.judges.share:g}: no user is left for learning; must be smaller"
                 )
             raise ValueError("source: holds no rows")
         if session.guarantee.epsilon is not None:
@@ -359,10 +374,10 @@ class _LearnJob:
             purpose=_MODEL * bool(self.synthetic) + (settings.purpose or f"learn, {name_of(self.learner)}"),
         )
 
-    def release(self, session: Any) -> tuple[Reservation | None, Statement, str, PolicyAnswer | None]:
+    def release(self, session: Any) -> tuple[Reservation | None, Statement, str, Any]:
         """Reserve the privacy cost in the ledger, draw the noise and write the folder.
 
-        Returns the reservation, the statement, the text of the report and the answer of the second group.
+        Returns the reservation, the statement, the text of the report, and the answer of the second group.
         """
         schema, kind, settings, ledger = self.schema, self.kind, self.settings, self.ledger
         facts, run = self.facts(session), self.run(session)
@@ -399,7 +414,7 @@ class _LearnJob:
 def judge(
     folder: Path, schema: Schema, planned: PlannedPolicy, settings: LearnConfig, second: SecondGroup,
     sums: list[float],
-) -> PolicyAnswer:  # fmt: skip
+) -> PolicyAnswer | AdvantageVerdict:  # fmt: skip
     """Write the answer of the second group into a folder that already contains the release.
 
     sums : noisy sums of the answers and of their squares. Returns the estimate and its interval.
@@ -414,12 +429,13 @@ def judge_again(
 ) -> Run:
     """Write the judgement that a stopped run left in the folder ``found`` into the folder ``folder``.
 
-    Returns the facts of the run. If the second group was not asked before the run stopped, the run counts as
-    planned again from its release: the budget of the second group is spent, and the folder has no judgement.
+    Returns the facts of the run. If the run stopped before the second group was asked, the folder has no
+    judgement, and the budget of the second group is spent. The run then counts as planned again from its
+    release.
 
-    Raises ``ValueError`` if the file with the answer is incomplete, or if other versions of the libraries
-    asked the question. They can compute another policy or another C from the same release, and the noisy
-    sums do not answer a question about these.
+    Raises ``ValueError`` if the file with the answer is incomplete, or if the question was asked by other
+    versions of the libraries. Other versions can compute another policy or another C from the same release,
+    and the noisy sums would not match them.
     """
     if run.second_group is None:
         return run
@@ -443,9 +459,9 @@ _MODEL = "synthetic input, intervals describe a model, not people: "  # first wo
 def _check_synthetic(
     source: Source | PartialAggregateFile | FederatedSum, settings: LearnConfig
 ) -> tuple[Facts, ...]:
-    """Return the facts of synthetic users in the source; empty for people.
+    """Return the facts of the synthetic users in the source; empty for real data.
 
-    Raises ``ValueError`` if ``settings.synthetic_input`` says otherwise.
+    Raises ``ValueError`` if ``settings.synthetic_input`` does not match the source.
     """
     found = () if isinstance(source, FederatedSum) else source.synthetic
     if bool(found) != settings.synthetic_input:
@@ -468,7 +484,7 @@ def _schema_of(
         _check_part(source, schema, learner)
         return schema
     if schema is not None:
-        raise ValueError("schema: must be given with a counted part only, a source has its own")
+        raise ValueError("schema: must be given only with a counted part, because a source has a schema")
     if isinstance(source, FederatedSum):
         source.check(learner, privatizer)
         return source.plan.schema
@@ -501,7 +517,7 @@ def _check_part(part: PartialAggregateFile, schema: Schema, learner: Any) -> Non
 @claims_out
 def replan(
     release: str | Path,
-    learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
+    learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | LinearAdvantage | linear.Linear,
     out: str | Path,
     *,
     settings: LearnConfig | None = None,
@@ -516,14 +532,14 @@ def replan(
     ----------
     release : path of ``release.parquet`` in a folder that :func:`learn` made
         Its ``schema.toml`` must be in the same folder.
-    learner : as for :func:`learn`. The budget of the learner is not used
+    learner : offline learner that :func:`learn` accepts. The budget of the learner is not used
     out : folder
         Must not exist, or must be empty.
     settings : LearnConfig, optional
         Settings that do not change the release.
     rewards : (1 or H, S, A) in [0, 1], optional
         Known rewards that replace those of the schema. They are stored in the file ``rewards.npy``.
-    progress : as for :func:`learn`
+    progress : function that is called as described for :func:`learn`
 
     Raises
     ------
@@ -534,7 +550,7 @@ def replan(
     check_free(out)
     folder = path.parent
     if not (folder / SCHEMA).is_file():
-        raise ValueError(f"{path}: the folder's schema.toml must lie beside it")
+        raise ValueError(f"{path}: schema.toml must be in the same folder")
     schema = read_schema(folder / SCHEMA)
     run = replace(Run.of(path, schema), replanned=True, versions=versions())
     check_statement(path)
@@ -576,14 +592,21 @@ def check_statement(release: Path) -> None:
     try:
         named = json.loads(path.read_text("utf-8"))["files"][release.name]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: must be the statement of the release beside it ({error!r})") from None
+        raise ValueError(
+            f"{path}: must be the statement of the release in the same folder ({error!r})"
+        ) from None
     if named != file_hash(release):
-        raise ValueError(f"{release}: is not the release that the statement beside it is about")
+        raise ValueError(f"{release}: is not the release of the statement in the same folder")
 
 
 def _check_kind(path: Path, learner: Any) -> None:
     """Raise ``ValueError`` if the release does not contain the kind of sums that the learner reads."""
     facts = read_tables(path).facts
+    if facts.contexts != isinstance(learner, LinearAdvantage):
+        held = "sums of contexts, for linear-advantage" if facts.contexts else "no sums of contexts"
+        raise ValueError(f"learner = {name_of(learner)!r}: {path} holds {held}")
+    if facts.contexts:
+        return
     if facts.linear != isinstance(learner, linear.Linear):
         held = f"sums of features, for {facts.algorithm}" if facts.linear else "counts, for dp-apvi or apvi"
         raise ValueError(f"learner = {name_of(learner)!r}: {path} holds {held}")
@@ -593,7 +616,9 @@ def _check_kind(path: Path, learner: Any) -> None:
 
 
 def copy_ledger(source: Path, folder: Path) -> None:
-    """Copy ``ledger.jsonl``, if it exists, from the folder of a release to a new folder of this release."""
+    """Copy ``ledger.jsonl``, if it exists, from the folder of a release to another folder for the same
+    release.
+    """
     if (source / LEDGER_NAME).is_file():
         shutil.copyfile(source / LEDGER_NAME, folder / LEDGER_NAME)
 
@@ -640,7 +665,7 @@ def _statement(
 def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: LearnConfig, run: Run) -> None:
     """Raise ``ValueError`` if a file of the folder could not be written. Called before budget is spent.
 
-    It must be possible to encode every text, and to write the schema to a file and read it back unchanged.
+    It must be possible to encode every string, and to write the schema to a file and read it back unchanged.
     """
     statement = _statement(
         schema, facts["algorithm"], facts["options"], settings, run, dict.fromkeys(_EXPECTED, "0" * 64)

@@ -1,4 +1,4 @@
-"""Files that are computed from a release: policy, report and figures.
+"""Files computed from a release: policy, report and figures.
 
 :func:`write_plan` writes these files. :func:`discreet.pipeline.learn.learn` calls it after it has written
 ``release.parquet``. :mod:`discreet.pipeline.verify` computes the files again and compares them. The files
@@ -32,6 +32,7 @@ from discreet.data.schema import Schema
 from discreet.learners.offline import apvi as tabular
 from discreet.learners.offline import linear_pevi as linear
 from discreet.learners.offline.decision_points import DecisionPoints, DecisionPolicy
+from discreet.learners.offline.linear_advantage import AdvantagePolicy, LinearAdvantage
 from discreet.learners.offline.linear_query_log import LinearRelease
 from discreet.learners.offline.release_files import (
     FIRST_VISITS,
@@ -48,8 +49,10 @@ from discreet.mechanisms.dataset.dataset_release import OneShotSession
 from discreet.mechanisms.linear.adaptive_queries import ResponseSession
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
+from discreet.pipeline.context_learning import ContextLearning
 from discreet.pipeline.model_planner import ModelPlanner, check_outcomes
 from discreet.reports.checkable_files import csv_room
+from discreet.reports.context_report import ContextReport, write_context_policy
 from discreet.reports.decision_report import DecisionReport, decision_report_of
 from discreet.reports.earlier_report import SINCE, EarlierReport
 from discreet.reports.linear_report import LinearReport
@@ -88,19 +91,19 @@ class LearnConfig:
         Confidence level of the intervals in the report.
     return_bound : float > 0, optional
         For DPAPVI and APVI: a public upper bound on the return of an episode, with rewards in [0, 1] per
-        step; by default, H. Unknown parts of the MDP are assumed to be worth up to this bound, so a smaller
+        step; by default, H. Unknown parts of the MDP are assumed to be worth at most this bound. A smaller
         bound makes the intervals in the report shorter. For DecisionPoints, the schema states the bound.
     operator, approval, purpose : str
-        Lines of the statement: operator, approver and purpose of the release. The ledger also states the
+        Lines of the statement: operator, approver and purpose of the release. The ledger also stores the
         purpose.
     synthetic : bool
-        True if the data are synthetic; the statement then says so.
+        True if the data are synthetic. The statement then says this.
     synthetic_input : bool
-        True if the data are synthetic users of an earlier release's model
+        True if the data are synthetic users from the model of an earlier release
         (:mod:`discreet.pipeline.synthetic_users`). Report and statement then say that intervals describe the
         model, not people.
     compare : tuple of StationaryRule
-        Rules with which the report compares the policy (:func:`discreet.reports.rule_files.read_rule`). Only
+        Rules to which the report compares the policy (:func:`discreet.reports.rule_files.read_rule`). Only
         for DecisionPoints, and only if the schema defines rewards by outcomes.
 
     Raises
@@ -146,7 +149,7 @@ class LearnConfig:
 
     @staticmethod
     def rules_in(folder: Path, options: Mapping[str, Any], schema: Schema) -> tuple[StationaryRule, ...]:
-        """Return the rules with which the report in a folder compares the policy.
+        """Return the rules to which the report in a folder compares the policy.
 
         options : options in the statement of the folder, which state the number of rules.
         """
@@ -163,16 +166,15 @@ class PlannedPolicy:
     earlier : table of the policy in the format of earlier statement versions; None if ``table`` has it.
     """
 
-    table: PolicyTable
-    report: DecisionReport | LinearReport | Report
+    table: PolicyTable | AdvantagePolicy
+    report: DecisionReport | LinearReport | Report | ContextReport
     earlier: PolicyTable | None = None
 
 
 class _Told(ABC):
     """Base class of objects that define the release and the planning of a learner.
 
-    It reports progress as (stage, number of finished parts, total), in the same way as functions that read
-    data.
+    It reports progress as (stage, number of finished parts, total).
     """
 
     schema: Schema
@@ -193,15 +195,16 @@ class _Told(ABC):
     def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
         """Return the episodes in the form in which the release counts them.
 
-        people : episodes of n users. group : (n,) indices of the users' groups, if the schema has groups.
+        - people : episodes of n users.
+        - group : (n,) indices of the users' groups, if the schema has groups.
         """
         return people
 
     def room(self, session: Any) -> int:
         """Return an upper bound on the size of the folder in bytes.
 
-        The bound covers the release (also as text), the policy files with a row for each step and state,
-        the pages and the figures.
+        The bound covers the release (also as text), policy files with a row for each step and state, pages
+        and figures.
         """
         labels = max(
             map(len, (*(self.schema.state_labels or ()), *(self.schema.action_labels or ()))), default=0
@@ -299,7 +302,7 @@ class _CountLearning(_OneRelease):
         return PlannedPolicy(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
-_WELL_KNOWN = 0.05  # largest standard deviation of a value in policy.csv, as a share of the range of returns
+_WELL_KNOWN = 0.05  # largest standard deviation of a value in policy.csv, relative to the range of returns
 
 
 class _FirstVisits(_OneRelease):
@@ -393,12 +396,12 @@ class LinearSums(_Told):
         if settings.return_bound is not None:
             raise ValueError(
                 f"return_bound = {settings.return_bound:g}: must be left out for {name_of(self.learner)}, "
-                "whose report has no intervals that it could narrow"
+                "whose report has no intervals"
             )
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> ResponseSession:
         if privatizer is not None:
-            raise ValueError("privatizer: must be none, linear learners hold their budget themselves")
+            raise ValueError("privatizer: must be none, because linear learners contain their budget")
         return self.learner.open(
             self.schema.layout, self.features, randomness, episodes=self.schema.episodes_per_user,
             known_rewards=self.known is not None,
@@ -455,7 +458,7 @@ def _in_units(values: Floats, schema: Schema) -> Floats:
     """Convert values from scaled rewards in [0, 1] to the units of the file.
 
     values : (H, S) sums of scaled rewards over the remaining steps. The result is 0 in terminal states. It is
-    at most the largest possible remaining return, so lower bounds stay valid.
+        at most the largest possible remaining return, so lower bounds stay valid.
     """
     left = np.arange(schema.horizon, 0, -1)[:, None]
     found = left * schema.low + (schema.high - schema.low) * np.asarray(values)
@@ -481,7 +484,7 @@ def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain
     return replace(gain, usual=usual, **scaled).at(level, most - least)
 
 
-Kind = _CountLearning | _FirstVisits | LinearSums
+Kind = _CountLearning | _FirstVisits | LinearSums | ContextLearning
 
 
 def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> Kind:
@@ -490,6 +493,10 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
     Raises ``ValueError`` if the learner is not supported, or does not support the schema.
     """
     made: Kind
+    if schema.context is not None and not isinstance(learner, LinearAdvantage):
+        raise ValueError(
+            f"algorithm = {name_of(learner)!r}: must be linear-advantage with [context] in the schema"
+        )
     if schema.censored is not None and not isinstance(learner, DecisionPoints):
         raise ValueError(
             f"algorithm = {name_of(learner)!r}: must be decision-points (stationary = true) with censored "
@@ -497,6 +504,8 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
         )
     if isinstance(learner, linear.Linear):
         made = LinearSums(schema, learner)
+    elif isinstance(learner, LinearAdvantage):
+        made = ContextLearning(schema, learner, PlannedPolicy)
     elif isinstance(learner, DecisionPoints):
         made = _FirstVisits(schema, learner)
     elif not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
@@ -510,8 +519,9 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
 
 
 def refuse_groups(schema: Schema, algorithm: str) -> None:
-    """Raise ``ValueError`` if the schema has groups. algorithm : name of a learner that does not support
-    groups.
+    """Raise ``ValueError`` if the schema has groups.
+
+    - algorithm : name of a learner that does not support groups.
     """
     if schema.groups is not None:
         raise ValueError(
@@ -524,7 +534,7 @@ def refuse_groups(schema: Schema, algorithm: str) -> None:
 
 _LEARNERS: dict[str, type[Any]] = {
     "apvi": tabular.APVI, "dp-apvi": tabular.DPAPVI, "decision-points": DecisionPoints,
-    "world-model": ModelPlanner,
+    "world-model": ModelPlanner, "linear-advantage": LinearAdvantage,
     "pevi": linear.PEVI, "vapvi": linear.VAPVI, "dp-pevi": linear.DPPEVI, "dp-vapvi": linear.DPVAPVI,
 }  # fmt: skip
 
@@ -532,9 +542,13 @@ _LEARNERS: dict[str, type[Any]] = {
 def default_algorithm(schema: Schema) -> str:
     """Return the name of the default learner of `discreet learn` and `discreet estimate`.
 
+    For a schema with contexts, this is ``linear-advantage``.
+
     If the schema says that the MDP is the same at every step, this is ``decision-points``, which makes a few
     changes of the behaviour. Otherwise it is ``dp-apvi``, which learns a policy for all states.
     """
+    if schema.context is not None:
+        return "linear-advantage"
     return "decision-points" if schema.stationary else "dp-apvi"
 
 
@@ -546,8 +560,8 @@ def name_of(learner: Any) -> str:
 def learner_of(algorithm: str, options: Mapping[str, Any]) -> Any:
     """Build a learner.
 
-    algorithm : name of the learner on the command line. options : its options, as :func:`options_of` returns
-    them.
+    - algorithm : name of the learner on the command line.
+    - options : its options, as :func:`options_of` returns them.
     """
     checks.choice("algorithm", algorithm, tuple(_LEARNERS))
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
@@ -593,7 +607,10 @@ def write_plan(
     if version < SINCE and isinstance(report, DecisionReport):
         report, table = EarlierReport.of(report), planned.earlier or table
     again = " Planned again from a release that was made before, without reading data." if replanned else ""
-    write_policy(folder, table, promised + again, settings.unsupported, version)
+    if isinstance(report, ContextReport):
+        write_context_policy(folder, report.policy, report.actions, promised + again)
+    elif isinstance(table, PolicyTable):
+        write_policy(folder, table, promised + again, settings.unsupported, version)
     blocks = report.blocks()
     if settings.synthetic:
         blocks = rehearsed(blocks, _MODEL if settings.synthetic_input else _REHEARSAL)

@@ -1,9 +1,8 @@
 r"""Forecast of the probability that held-out data show a gain of a linear policy.
 
 The forecast simulates users on a public MDP, without real data. It learns from one half of the users and
-evaluates on the other half, as ``learn`` does with ``judged = true``. Noise is drawn from a seed, with the
-same scales as in the exact sampler. The forecast computes the gains and intervals of the actual reports, so
-it makes no assumptions about these intervals.
+evaluates on the other half, like ``learn`` with ``judged = true``. Seeded noise is drawn with the same scales
+as in the exact sampler. Gains and intervals are computed as in actual reports, without further assumptions.
 
 If no realistic MDP is known, :func:`synthetic_linear_mdp_from_schema` can build a synthetic MDP. It requires
 features that are mixtures: the entries of each phi(s, a) are at least 0 and their sum is 1. One-hot features
@@ -184,7 +183,7 @@ def linear_sample_size(
 
     Parameters
     ----------
-    world, features, learner, draws, seed : as for :func:`linear_gain_power`.
+    world, features, learner, draws, seed : see :func:`linear_gain_power`.
     chance : required share of draws that show a gain, in (0, 1).
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
@@ -213,8 +212,8 @@ def linear_smallest_epsilon(
 
     Parameters
     ----------
-    world, features, users, draws, seed : as for :func:`linear_gain_power`
-    learner : learner with its options, except epsilon, which is replaced by each value in ``epsilons``
+    world, features, users, draws, seed : see :func:`linear_gain_power`
+    learner : learner with its options. Its epsilon is replaced by each value in ``epsilons``
     epsilons : values of epsilon in increasing order
     chance : required share of draws that show a gain, in (0, 1)
 
@@ -234,8 +233,8 @@ def linear_smallest_epsilon(
 def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicMDP, Features]:
     """Return a synthetic MDP for a schema, and the features of this MDP.
 
-    Usually the MDP is that of :func:`synthetic_linear_mdp_from_schema`. If the schema has terminal states and
-    the features are one-hot, it is that of :func:`~discreet.pipeline.power_analysis.synthetic_mdp`, with
+    By default, the MDP is that of :func:`synthetic_linear_mdp_from_schema`. If the schema has terminal states
+    and the features are one-hot, it is that of :func:`~discreet.pipeline.power_analysis.synthetic_mdp`, with
     one-hot features for its own states. Every MDP is linear in one-hot features.
     """
     if schema.terminal and schema.features is None:
@@ -300,5 +299,5 @@ def synthetic_linear_mdp_from_schema(
     while world(high).best < gain:
         high *= 2.0
         if high > 100.0:
-            raise ValueError(f"target_gain = {gain:g}: must be smaller, no rewards make up so much")
+            raise ValueError(f"target_gain = {gain:g}: must be smaller, because no rewards give this gain")
     return world(least_enough(lambda strength: world(strength).best >= gain, 0.0, high, 30))

@@ -1,22 +1,23 @@
-"""Learner that plans in a model of half of a release, and is evaluated with the other half.
+"""Learner that plans in a model of half of a release and is evaluated with the other half.
 
 :class:`ModelPlanner` reads the same release of first visits as
 :class:`~discreet.learners.offline.decision_points.DecisionPoints`. It splits the release into two halves
 (:mod:`discreet.learners.ope.release_split`). It plans in the model of the first half
 (:mod:`discreet.pipeline.world_model`) and uses the second half only to estimate the gain. The policy acts in
-the same way at every step, so it changes some states, as decision points do: path, verdict, report and
-comparisons are the same. All computations are post-processing of the release.
+the same way at every step. Path, verdict, report and comparisons are the same as for decision points. All
+computations are post-processing of the release.
 
-Choice of the policy. Some environments mislead a model, for example if users nearly always act in the best
-way. The learner therefore also chooses decision points from the first half. It proposes the plan if its
-expected gain in the model, minus half of its standard deviation, is larger than the same number for decision
-points. Only the first half decides, so the interval from the second half needs no correction for the choice.
+*Choice of the policy.* A model is misleading in some environments, for example if users nearly always act
+optimally. The learner therefore also chooses decision points from the first half. For each of the two
+candidates, it computes the expected gain in the model minus half of its standard deviation. It proposes the
+plan if this number is larger for the plan. The choice depends only on the first half. Therefore the interval
+from the second half needs no correction.
 
-Choice of the estimate. As for decision points, the gain is estimated from returns or from transitions,
+*Choice of the estimate.* As for decision points, the gain is estimated from returns or from transitions,
 whichever has the smaller standard deviation. Both standard deviations are estimated from the first half.
 
-Two learners. An interval holds for the policy of one learner. If both learners are applied to one release and
-the better result is used, the interval must have the level 1 - failure / 2 in both reports.
+*Two learners.* An interval holds for the policy of one learner. Suppose that both learners are applied to one
+release and the better result is used. Then both reports need intervals at level 1 - failure / 2.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from discreet.pipeline.world_model import PENALTY, world_model
 
 __all__ = ["ModelPlanner"]
 
-_SURER = 0.5  # A proposal is chosen by its expected gain minus this many standard deviations.
+_SURER = 0.5  # A proposal is chosen by its expected gain minus this multiple of the standard deviation.
 _LEAST_GAIN = 1e-4  # smallest expected gain of one decision, in units of the range of returns
 
 
@@ -47,24 +48,25 @@ _LEAST_GAIN = 1e-4  # smallest expected gain of one decision, in units of the ra
 class ModelPlanner(DecisionPoints):
     """Learner that plans in a private model of the environment, or falls back to decision points.
 
-    Decision points change a state if this is expected to help while users act as before in all other states.
-    A plan also counts on changes in later states, and uses transitions and returns together. The schema must
-    define rewards by outcomes, and the environment must be declared stationary.
+    Decision points change a state if this is expected to help while all other states keep the behaviour
+    policy. A plan also takes changes in later states into account, and uses both transitions and returns. The
+    schema must define rewards by outcomes, and the environment must be declared stationary.
 
     Parameters
     ----------
     caution : float
-        Every changed action costs this multiple of the standard deviation of its value, at least 0. Larger
-        values give fewer changes.
+        Each changed action has a penalty, this multiple of the standard deviation of its value. At least 0.
+        Larger values give fewer changes.
     most_changes : int, optional
         Largest number of changed states, at least 1. None: the whole plan.
-    hidden_cause : float
-        As for :class:`~discreet.learners.offline.decision_points.DecisionPoints`.
+    Bound on the effect of an unrecorded cause; see
+        :class:`~discreet.learners.offline.decision_points.DecisionPoints`.
+        Factor of :class:`~discreet.learners.offline.decision_points.DecisionPoints`.
     fall_back : bool
-        True: decision points are proposed if their expected gain is surer. False: always the plan.
+        True: decision points are proposed if the first half prefers them. False: the plan is always proposed.
 
-    The intervals hold for all values of ``most_changes`` together. Another ``caution`` gives another plan,
-    for which they do not hold together with the first one.
+    The intervals hold for all values of ``most_changes`` together. They do not hold jointly for several
+    values of ``caution``, because another ``caution`` gives another plan.
     """
 
     fall_back: bool | None = None
@@ -84,8 +86,9 @@ class ModelPlanner(DecisionPoints):
     def path(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> Path:
         """Choose a policy from the first half of a release, and estimate its gain from the second half.
 
-        release : release of first visits. question : its query. level : joint confidence level of the
-        intervals.
+        - release : release of first visits.
+        - question : its query.
+        - level : joint confidence level of the intervals.
 
         Raises ``ValueError`` if no rule determines the rewards.
         """

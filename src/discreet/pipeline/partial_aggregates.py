@@ -1,21 +1,21 @@
-"""Counting in parts: exact sums are computed where the data are, and merged before noise is drawn.
+"""Counting in parts: exact sums are computed where the data are stored, and merged before noise is drawn.
 
-If a dataset is in many files or on many machines, each part is counted separately, with any scheduler (for
-example a job array, Dask, Ray or Spark). A :class:`PartialAggregateFile` contains the exact sums of its users
-(:class:`~discreet.mechanisms.dataset.partial_aggregate.PartialAggregate`) and a keyed hash of each user's
-name. The parts are merged and then released as one dataset. The sums and the distribution of the release are
-the same as if all rows had been read in one place.
+A dataset can be in many files or on many machines. Each part is then counted separately, with any scheduler
+(for example a job array, Dask, Ray or Spark). A :class:`PartialAggregateFile` contains the exact sums of its
+users (:class:`~discreet.mechanisms.dataset.partial_aggregate.PartialAggregate`) and a keyed hash of each
+user's name. The parts are merged and then released as one dataset. The sums and the distribution of the
+release are the same as if all rows had been read in one place.
 
-**A part is raw data.** Its sums are exact, so it protects no user. The file is written with mode 0600. Store,
-send and delete it with the same care as the trajectories.
+**A part is raw data.** Its sums are exact, so they protect no user. The file is written with mode 0600.
+Store, send and delete it with the same care as the trajectories.
 
-No user is allowed in two parts. Noise is calibrated to the records of one user in one part, so a user in two
-parts would have twice the effect on the sums. Therefore all parts of one run are counted with one secret key:
-32 random bytes in a file that is made for the run and deleted after the run. A user is identified by a
+Each user must be in only one part. Noise is calibrated to the records of one user in one part, so a user in
+two parts would have twice the effect on the sums. Therefore all parts of one run are counted with one secret
+key of 32 random bytes. The key file is made for the run and deleted after the run. A user is identified by a
 128-bit BLAKE2b hash of their name with that key. Parts that have a user in common, or that have different
-keys, schemas or queries, are rejected. Names are compared as texts: 7 and "7" are one user, but "7" and "07"
-are two users. The probability that any two of n users have the same hash is at most n^2 / 2^129. In this case
-a valid run is rejected. No hash is part of a release.
+keys, schemas or queries, are rejected. Names are compared as strings: 7 and "7" are one user, but "7" and
+"07" are two users. The probability that any two of n users have the same hash is at most n^2 / 2^129. In this
+case, a valid run is rejected. No hash is part of a release.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def read_aggregate_key(path: str | Path) -> bytes:
 
 
 class PartialAggregateFile:
-    """Part of a dataset: exact sums of its users, and keyed hashes of their names. **It is raw data.**
+    """Part of a dataset: exact sums of its users, and keyed hashes of their names. **Raw data.**
 
     The exact sums protect no user. :func:`aggregate_part` makes a part, and :meth:`load` reads one from a
     file.
@@ -100,7 +100,7 @@ class PartialAggregateFile:
     tally : the exact sums
     people : (n, 2) uint64, the hashes of the users' names, one row per user
     facts : values that must be equal in all parts: the hash of the schema, the dataset, the kind of query,
-        the digest of the key, and the facts of synthetic users if these are counted
+        the digest of the key, and the facts of synthetic users if there are any
     rules : rules of the owners of the counted files; they apply to every release that is made from the part
     """
 
@@ -118,18 +118,20 @@ class PartialAggregateFile:
 
     @property
     def synthetic(self) -> tuple[Facts, ...]:
-        """Return the facts of synthetic users; empty if people were counted."""
+        """Facts of synthetic users; empty for real data."""
         return tuple(self.facts.get(SYNTHETIC_INPUT, ()))
 
     def to_bytes(self) -> bytes:
-        """Return the whole part as bytes, which :meth:`from_bytes` reads. They are **raw data**."""
+        """Return the whole part as bytes, which are **raw data**. :meth:`from_bytes` reads them."""
         file = io.BytesIO()
         saved_state.write_content(file, secrets.token_hex(16), self._values(), {}, _LAYOUT)
         return file.getvalue()
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "content") -> PartialAggregateFile:
-        """Read a part from bytes. name : name of the part in error messages.
+        """Read a part from bytes.
+
+        - name : name of the part in error messages.
 
         Raises ``ValueError`` if ``content`` is damaged or is not a part.
         """
@@ -201,13 +203,13 @@ def aggregate_part(
         Files and their schema (:func:`discreet.data.row_batches.open_source`). The files must contain all
         rows of each of their users.
     learner : DecisionPoints, DPAPVI or APVI
-        The learner that will be run on the sums. It determines which sums are counted. Its noise and budget
-        have no effect here.
+        Learner that will be run on the sums. It determines which sums are counted; its noise and budget have
+        no effect.
     key : 32 secret bytes
         Key that is the same for all parts of a run (:func:`read_aggregate_key`).
     progress, scratch, workers
-        As for :func:`discreet.data.validate.episodes`. Use ``workers = 1`` if only one processor is assigned
-        to this process.
+        Passed to :func:`discreet.data.validate.episodes`, which describes them. Use ``workers = 1`` if only
+        one processor is assigned to this process.
 
     Raises
     ------
@@ -271,7 +273,7 @@ def _hashed(names: Any, key: bytes) -> Hashes:
 
 
 def merge_aggregates(parts: Iterable[PartialAggregateFile | str | Path]) -> PartialAggregateFile:
-    """Merge several parts into one part. No user is allowed in two parts.
+    """Merge several parts into one part. Each user must be in only one part.
 
     parts : parts, or paths of files that contain parts. Files are read one at a time.
 

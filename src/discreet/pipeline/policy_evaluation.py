@@ -1,13 +1,14 @@
-"""Evaluation of any policies with the release in a folder, for the command `discreet evaluate`.
+"""Evaluation of policies with the release in a folder, for the command `discreet evaluate`.
 
 The gains are those of :func:`discreet.learners.ope.policy_gains.evaluate_policies`. Releases of first visits
-also get the verdict of `discreet learn` (:mod:`discreet.learners.ope.policy_verdict`). All of this is
+also get the verdict of `discreet learn` (:mod:`discreet.learners.ope.policy_verdict`). All computations are
 post-processing: no data are read, and no budget is spent.
 
-Every call is one line of ``judged.jsonl`` beside the release. A line is a JSON object with the time, the hash
-of the release, the part that was read, and the SHA-256 of each policy. The intervals of one call hold
-together. The report of a call states how many earlier calls read the release for other policies, because no
-correction for them is possible. A call with the same policies gives the same result and is not counted.
+Every call appends one line to ``judged.jsonl`` in the folder of the release. A line is a JSON object with the
+time, the hash of the release, the part of the release, and the SHA-256 of each policy. The intervals of one
+call hold jointly. The report of a call states the number of earlier calls that read the release for other
+policies, because no correction for them is possible. A call with the same policies gives the same result and
+is not counted.
 """
 
 from __future__ import annotations
@@ -58,20 +59,23 @@ def evaluate_with_release(
     Parameters
     ----------
     release : str or Path
-        Folder that ``discreet learn`` made, or its ``release.parquet``. ``schema.toml`` must be beside it.
+        Folder that ``discreet learn`` made, or its ``release.parquet``. ``schema.toml`` must be in the same
+        folder.
     policies : paths of files or folders
-        See :mod:`discreet.reports.policy_inputs`. Their intervals hold together.
+        Formats are described in :mod:`discreet.reports.policy_inputs`. The intervals of all policies hold
+        jointly.
     made : "train", "outside" or "release"
-        How the policies were made; see :func:`discreet.learners.ope.policy_gains.evaluate_policies`.
-        "release": folders of ``dp-apvi`` or ``apvi`` with this release. Their policies are planned again.
+        Origin of the policies; see :func:`discreet.learners.ope.policy_gains.evaluate_policies`. "release" is
+        for folders in which ``dp-apvi`` or ``apvi`` learned from this release. Their policies are planned
+        again.
     share : float
         Share of the users in the training part, in (0, 1).
     level : float
         Joint confidence level of the intervals, in (0, 1).
     compare : bool
-        True: also compare each other policy with the first one.
+        If True, each other policy is also compared to the first one.
     run_code : bool
-        True: a ``policy.py`` may be executed.
+        If True, a ``policy.py`` may be executed.
 
     Returns
     -------
@@ -133,7 +137,7 @@ def _release_in(path: Path) -> Path:
 def _opened(path: Path) -> tuple[StoredRelease, Schema, Run]:
     schema_path = path.parent / "schema.toml"
     if not schema_path.is_file():
-        raise ValueError(f"{path}: the folder's schema.toml must lie beside it")
+        raise ValueError(f"{path}: schema.toml must be in the same folder")
     if read_tables(path).facts.linear:
         raise ValueError(
             f"{path}: holds sums of features, which say nothing about other policies than their own; must "
@@ -148,9 +152,10 @@ def _with_rewards(schema: Schema, path: Path) -> ProblemSpec:
 
 
 def _learned(given: GivenPolicy, stored: StoredRelease, spec: ProblemSpec) -> Any:
-    """Return the result of the learner that made a policy from the release, planned again.
+    """Return the result of the learner that made a policy from the release, by planning again.
 
-    Raises ``ValueError`` if the policy is not that of a learner per step in a folder with this release.
+    Raises ``ValueError`` if the policy was not learned from this release by a learner with one policy per
+    step.
     """
     if stored.facts.first_visits:
         raise ValueError(
@@ -224,7 +229,7 @@ def _of_first_visits(
 
 
 def _recorded(path: Path, gains: PolicyGains, steps: Mapping[str, PolicySteps]) -> int:
-    """Append this call to the record, and return the number of earlier calls with other policies."""
+    """Append this call to the record. Returns the number of earlier calls with other policies."""
     made_from = gains.made_from
     hashes = sorted(
         hashlib.sha256(table.weights.tobytes() + table.before.tobytes()).hexdigest()

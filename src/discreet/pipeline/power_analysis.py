@@ -1,5 +1,4 @@
-r"""Power analysis: the probability that a report shows a gain, and the number of users or the epsilon needed
-for a given probability.
+r"""Power analysis: number of users, or epsilon, at which a report shows a gain with a given probability.
 
 The forecast simulates users on a public MDP, without real data. For n users, the sums that the learner
 ``decision-points`` reads are drawn at random around their expectation. Dynamic programming computes the
@@ -78,7 +77,7 @@ class PublicMDP:
     mdp : TabularMDP with the same transition probabilities and rewards at every step
     behaviour : (H, S, A) probabilities of actions
     returns : rule that defines the return of an episode
-    scale : if rewards are paid for outcomes, the value of an MDP reward of 1 in units of the return
+    scale : value of an MDP reward of 1, in units of the return. Used only if rewards are paid for outcomes
 
     Raises
     ------
@@ -444,7 +443,7 @@ def _with_gain(family: Callable[..., PublicMDP], gain: float) -> PublicMDP:
         low, high = high, 2.0 * high
         if high > 10.0:
             raise ValueError(
-                f"target_gain = {gain:g}: must be smaller, no effects of actions make up so much"
+                f"target_gain = {gain:g}: must be smaller, because no effects of actions give this gain"
             )
     return family(least_enough(lambda strength: family(strength).best >= gain, low, high, 20))
 
@@ -468,7 +467,9 @@ def _local_moves(draw: np.random.Generator, fame: Floats, actions: int, end: flo
 def least_enough(enough: Callable[[float], bool], low: float, high: float, rounds: int) -> float:
     """Return the smallest number for which ``enough`` returns True, by bisection.
 
-    It is assumed that ``low`` is not enough and that ``high`` is enough. rounds : number of bisections.
+    It is assumed that ``low`` is not enough and that ``high`` is enough.
+
+    - rounds : number of bisections.
     """
     for _ in range(rounds):
         middle = 0.5 * (low + high)

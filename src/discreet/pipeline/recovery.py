@@ -1,8 +1,8 @@
-"""Recovery of releases that were charged to the ledger but were not published completely.
+"""Recovery of releases that were charged to the ledger but not completely published.
 
-The folder of such a release does not have its final name, or the ledger does not yet mark the release as
-published. If a run stops after its reservation in the ledger, the reserved budget is spent. The files that
-exist depend on when the run stopped:
+The folder of such a release does not have its final name, or is not yet marked as published in the ledger. If
+a run stops after its reservation in the ledger, the reserved budget is spent. The files that exist depend on
+when the run stopped:
 
 ========================  ====================================  =========================================
 state                     what exists                           what :func:`finish` does
@@ -17,9 +17,9 @@ state                     what exists                           what :func:`fini
 ========================  ====================================  =========================================
 
 The metadata of a release contain all facts of its run. Therefore :func:`finish` completes a folder exactly as
-the run would have done, except for the two free lines, which can be lost. This module reads no user data and
-spends no budget. A fitted codebook is either complete or absent. A complete codebook is named and marked
-without changes.
+the run would have done. Only the two free lines can be lost. This module reads no user data and spends no
+budget. A fitted codebook is either absent or complete. A complete codebook is renamed and marked without
+changes.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ State = Literal["no release", "hidden", "not marked", "running", "of another led
 
 @dataclass(frozen=True)
 class Lost:
-    """Release that the ledger does not mark as published, or reservation without a release.
+    """Release that is not marked as published in the ledger, or reservation without a release.
 
     Parameters
     ----------
-    state : one of the states that the docstring of the module explains
+    state : one of the states in the table of the module docstring
     folder : folder of the release; None in the state ``no release``
     name : final name of the folder
-    number, dataset, time : values of the run's entry in the ledger. ``number`` is None for a hidden folder of
-        a run without a ledger
+    number, dataset, time : values of the run's ledger entry. ``number`` is None for a hidden folder of a run
+        without a ledger
     """
 
     __repr__ = brief
@@ -90,7 +90,7 @@ def lost(place: str | Path, ledger: Ledger | None) -> list[Lost]:
     """
     place = Path(place)
     if not place.is_dir():
-        raise ValueError(f"place = {str(place)!r}: must be the folder in which folders of runs lie")
+        raise ValueError(f"place = {str(place)!r}: must be the folder that contains the folders of runs")
     unmarked: dict[str, Any] = {}
     if ledger is not None:
         marked = {entry.reservation for entry in ledger.entries() if entry.kind == "mark"}
@@ -268,7 +268,7 @@ def _free_name(one: Lost, folder: Path) -> Iterator[Path]:
             out = folder.with_name(f"{one.name}-entry-{one.number}")
             stack.enter_context(claimed(out))
             if out.exists():
-                raise ValueError(f"out = {str(out)!r}: exists already, must be free for what is recovered")
+                raise ValueError(f"out = {str(out)!r}: exists already; must not exist before the recovery")
         yield out
 
 

@@ -1,14 +1,14 @@
-r"""State centres and cut points that are fitted to users' data. The fit spends privacy budget.
+r"""State centres and cut points that are fitted to users' data with a privacy budget.
 
-Cut points and codebooks from the literature spend no budget. A fit to users' data reads their records.
-Therefore it is a private release, with noise, an entry in the ledger, and files that state the guarantee.
+Cut points and codebooks from the literature spend no privacy budget. A fit to users' data reads their
+records. Therefore it is a private release, with noise, a ledger entry, and files that state the guarantee.
 Both kinds of fit query sums over users. The vector of a user is the mean of e_(cell) (x) y over the steps of
 this user. :mod:`discreet.mechanisms.linear.per_user_means` adds the noise, and has the proof of the
 sensitivity for vectors with constants B and D:
 
 * k-means: y = (z, R), where z are the scaled values after clipping to their declared ranges. These ranges are
   in a ball of radius R. B = sqrt(2) R and D = 2 R, so the sensitivity is 2 R. R is the largest weight of the
-  count that does not increase the sensitivity of the sums.
+  count for which the count does not increase the sensitivity of the sums.
 * quantiles: y = 1. B = 1 and D = 0, so the sensitivity is sqrt(2).
 
 **Lloyd's rounds** are adaptive. The centres of a round are computed only from released sums. Therefore rho is
@@ -18,9 +18,9 @@ noisy count is not clearly above the noise (:data:`.codebook_sums.STANDS_OUT`). 
 information from the data.
 
 **Verification.** The folder contains the noisy sums, from which all published numbers are computed
-(:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes all these numbers again. They
-include the sensitivity (from the declared ranges), the noise and every centre of every round. They also
-include cut points, shares, forecast and guarantee.
+(:mod:`discreet.pipeline.codebook_sums`). :func:`verify_codebook` computes all these numbers again: the
+sensitivity (from the declared ranges), the noise, and every centre of every round. It also computes the cut
+points, shares, forecast and guarantee.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class CodebookFit:
     error : 95 % bound on the error due to noise, for each value. For centres, it is the error of one
         coordinate of a centre with 1/k of all users, as a share of the range. For quantiles, it is the error
         of the share of users below a cut point.
-    spacing : number with which the error is compared. For quantiles, it is the share of users in a bin. For
+    spacing : number to which the error is compared. For quantiles, it is the share of users in a bin. For
         centres, it is the distance between points of a regular grid or, for many values, the typical
         difference in one value between centres (:func:`_apart`).
     """
@@ -129,7 +129,7 @@ class CodebookFit:
 
     @property
     def hopeless(self) -> bool:
-        """True if the error due to noise is at least ``spacing`` for some value, so the fit is useless."""
+        """True if, for some value, the error due to noise is at least ``spacing``. Such a fit is useless."""
         return max(self.error) >= self.spacing
 
     @property
@@ -174,7 +174,8 @@ class CodebookFit:
 def _points_apart(number: int, size: int) -> float:
     """Return the distance between neighbouring points of a regular grid, as a share of the ranges.
 
-    number : number of points. size : number of values, which is the dimension of the grid.
+    - number : number of points.
+    - size : number of values, which is the dimension of the grid.
     """
     return float(number ** (-1.0 / size))
 
@@ -182,7 +183,10 @@ def _points_apart(number: int, size: int) -> float:
 def _apart(number: int, size: int) -> float:
     """Return the typical difference between centres in one value, as a share of the range of this value.
 
-    number : number of centres. size : number of values. The error of a centre is compared with the result.
+    - number : number of centres.
+    - size : number of values.
+
+    The error of a centre is compared with the result.
 
     A few centres in many dimensions can be far apart although they are close in each single value. Therefore
     the result is the smaller of two numbers. One is the distance between points of a regular grid. The other
@@ -211,8 +215,8 @@ def _asked(
 ) -> CodebookQuery:
     """Return the public sizes of a fit.
 
-    Raises ``ValueError`` if the arguments are invalid or do not fit the declaration. The arguments are those
-    of :func:`estimate_codebook`.
+    Raises ``ValueError`` if the arguments are invalid or do not fit the declaration.
+    :func:`estimate_codebook` describes the arguments.
     """
     if (centres is None) == (quantiles is None):
         raise ValueError("centres, quantiles: must be given one of the two")
@@ -270,7 +274,7 @@ def estimate_codebook(
     delta: float | None = None,
     rho: float | None = None,
 ) -> CodebookFit:
-    """Return the forecast of the cost and error of a fit. Only public facts are used; no data are read.
+    """Return the forecast of the cost and error of a fit. Only public facts are read.
 
     Parameters
     ----------
@@ -330,7 +334,7 @@ class Fitted:
 
 
 class _Points(Maker):
-    """Collector of the values at all steps of all users. It replaces a collector of trajectories."""
+    """Collector of the values at all steps of all users. It replaces the collector of trajectories."""
 
     wanted: tuple[str, ...] = ()
 
@@ -350,8 +354,11 @@ def _read(
 ) -> tuple[Ints, Floats, int]:  # fmt: skip
     """Read the records and return (owners, values, number of users). The result is RAW DATA.
 
-    owners : (n,) index of the user of each row. values : (n, d). The other arguments are those of
-    :func:`fit_codebook`; ``private`` is the file to which offending records are written.
+    - owners : (n,) index of the user of each row.
+    - values : (n, d).
+
+    :func:`fit_codebook` describes the other arguments. Records with errors are written to the file
+    ``private``.
     """
     text = Text(how.get("delimiter"), how.get("decimal", "."), how.get("encoding", "utf-8"))
     places = places_of(where, text, how.get("sql"), how.get("reads"))
@@ -364,7 +371,7 @@ def _read(
         refuse(reader.offences, private)
     maker.refuse_late()
     if not tables:
-        raise ValueError("records: hold no row of anybody")
+        raise ValueError("records: must contain a row of at least one user")
     # The owner of the data may have added a rule while the records were read.
     check_rules(local_files(places), declared.schema.dataset, ledger)
     maker.warn()
@@ -404,16 +411,16 @@ def fit_codebook(
     Parameters
     ----------
     where, how : records, and options for reading them (``sql``, ``reads``, ``delimiter``, ``decimal``,
-        ``encoding``, ``scratch``), as for :func:`discreet.data.prepare.prepare`
+        ``encoding``, ``scratch``); see :func:`discreet.data.prepare.prepare`
     out : new folder. It will contain ``codebook.csv`` or ``cuts.toml``, and ``codebook.json``, which states
         the privacy cost
     ledger : Ledger, which is charged. If None, nothing is recorded. Must be None for seeded noise
     start : file with public initial centres; by default, a Halton sequence in the declared ranges
     anyway : if True, the fit is made even if the forecast says that the noise is too large
-    centres, quantiles, rounds, bins, epsilon, delta, rho : as for :func:`estimate_codebook`
+    centres, quantiles, rounds, bins, epsilon, delta, rho : see :func:`estimate_codebook`
     randomness : Secure (default), or Seeded for simulations
     purpose : purpose of the fit for its entry in the ledger, one line
-    progress : function that is called with a text about the current stage
+    progress : function that is called with a string about the current stage
 
     Raises
     ------
@@ -429,7 +436,7 @@ def fit_codebook(
     randomness = Secure() if randomness is None else randomness
     check_free(out)
     if ledger is not None and randomness.kind != "secure":
-        raise ValueError("ledger: must be None with noise from a seed, which protects nobody")
+        raise ValueError("ledger: must be None with noise from a seed, which protects no user")
     given: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho}
     given |= {"centres": centres, "quantiles": quantiles, "rounds": rounds, "bins": bins}
     estimate_codebook(declared, 1, **given)  # checks the arguments before data are read
@@ -448,8 +455,7 @@ def fit_codebook(
 def _feasible(expected: CodebookFit, anyway: bool) -> CodebookFit:
     """Return the forecast unchanged, or raise ``ValueError`` if the fit is not allowed.
 
-    A fit is not allowed if delta is above 1/users. If ``anyway`` is False, a hopeless fit is not allowed
-    either.
+    Raised if delta is above 1/users, or if the forecast is hopeless and ``anyway`` is False.
     """
     if expected.delta > 1 / expected.users:
         raise ValueError(f"delta = {expected.delta:g}: must be at most 1/users, better below a tenth of it")
@@ -492,7 +498,7 @@ class _Release:
             return self._write(guarantee, reservation)
 
     def _write(self, guarantee: Guarantee, reservation: Reservation | None) -> Fitted:
-        """Draw the noise and write the folder. When this method begins, the reservation counts as spent."""
+        """Draw the noise and write the folder. The reservation already counts as spent."""
         asked, ledger, draws = self.asked, self.ledger, self.randomness
         source = os.urandom if isinstance(draws, Secure) else np.random.default_rng(draws.seed).bytes
         made = _lloyd if asked.what == "centres" else _cut
@@ -556,8 +562,8 @@ def verify_codebook(
     free lines) are computed again from these results. Existing signatures must be valid, and each of
     ``public_keys`` must have signed the folder (:func:`discreet.pipeline.approve.sign`).
 
-    Returns sentences about facts that cannot be checked. There are such facts in folders of earlier versions,
-    which do not contain the sums. Initial centres that came from a file cannot be checked either.
+    Returns sentences about facts that cannot be checked. Folders of earlier versions do not contain the sums.
+    Initial centres from a file cannot be checked either.
     """
     folder = Path(folder)
     facts = read_facts(folder)
@@ -761,7 +767,9 @@ def _start(asked: CodebookQuery, start: str | Path) -> str:
 
 
 def _noised(asked: CodebookQuery, sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Ints:
-    """Return the sums over users with noise, in units of the grid. No other function outputs such sums."""
+    """Return the sums over users with noise, in units of the grid. Sums leave this module only through this
+    function.
+    """
     return np.rint(noisy(sums, sigma, source) * GRID).astype(np.int64)
 
 
@@ -770,8 +778,9 @@ def _lloyd(
 ) -> tuple[Floats, Ints]:
     """Return the centres in the original units of the values, and the noisy sums of each round.
 
-    first : text of ``start.csv``. owner : index of the user of each row of ``values``. sigma : standard
-    deviation of the noise, in units of the grid.
+    - first : text of ``start.csv``.
+    - owner : index of the user of each row of ``values``.
+    - sigma : standard deviation of the noise, in units of the grid.
     """
     # The declared ranges are those of cells of the records. The sum of several doses in a step, or a constant
     # that replaces a missing value, can be outside these ranges.
@@ -790,8 +799,10 @@ def _cut(
 ) -> tuple[Floats, Ints]:
     """Return cut points between bins with equal shares of users, and the noisy histogram.
 
-    The cells of the histogram divide the declared range evenly. owner : index of the user of each row of
-    ``values``. sigma : standard deviation of the noise, in units of the grid.
+    The cells of the histogram divide the declared range evenly.
+
+    - owner : index of the user of each row of ``values``.
+    - sigma : standard deviation of the noise, in units of the grid.
     """
     known = ~np.isnan(values[:, 0])
     share = (values[known, 0] - asked.low) / (asked.high - asked.low)

@@ -1,7 +1,7 @@
-"""Synthetic data from a random MDP that fits a schema, for a dry run before real data are read.
+"""Synthetic data from a random MDP that fits a schema, for a test run before real data are read.
 
 The synthetic data contain no information about the real population. They satisfy every declaration of the
-schema (sizes, mask, terminal states, reward range, episodes per user), so that the whole pipeline runs on
+schema: sizes, mask, terminal states, reward range and episodes per user. Therefore the whole pipeline runs on
 them.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 
 from discreet.core import checks
 from discreet.core.releases import Floats
@@ -27,7 +29,7 @@ def made_up_world(schema: Schema, seed: int = 0) -> tuple[TabularMDP, Floats]:
 
     Every pair of state and action leads to at most 5 random states. Terminal states lead to themselves, with
     reward 0 in the units of the file. If the schema has known rewards, the MDP has these rewards. Otherwise,
-    rewards are random.
+    its rewards are random.
     """
     layout, draw = schema.layout, np.random.default_rng(checks.integer("seed", seed, 0))
     states, actions = layout.states, layout.actions
@@ -67,10 +69,24 @@ def write_made_up(
 ) -> Source:
     """Write the trajectories of synthetic users to a file that fits the schema, and return it as a source.
 
-    The parameters are those of :func:`~discreet.pipeline.trajectory_files.write_cohort`.
+    :func:`~discreet.pipeline.trajectory_files.write_cohort` describes the parameters.
     """
     mdp, behaviour = made_up_world(schema, seed)
     write_cohort(
         mdp, behaviour, users, path, schema, seed=seed, trim=bool(schema.terminal), progress=progress
     )
+    if schema.context is not None:
+        _add_contexts(schema, Path(path), seed)
     return Source(schema, places_of(path))
+
+
+def _add_contexts(schema: Schema, path: Path, seed: int) -> None:
+    """Add columns with uniformly random contexts, and equal probabilities, to a file of trajectories."""
+    assert schema.context is not None
+    table, draw = parquet.read_table(path), np.random.default_rng([seed, 1])
+    for name, (low, high) in schema.context.features.ranges.items():
+        table = table.append_column(name, pa.array(draw.uniform(low, high, table.num_rows)))
+    if schema.context.propensity is not None:
+        equal = np.full(table.num_rows, 1.0 / schema.layout.actions)
+        table = table.append_column(schema.context.propensity, pa.array(equal))
+    parquet.write_table(table, path)

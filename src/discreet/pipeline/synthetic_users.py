@@ -4,18 +4,19 @@
 writes their trajectories with the schema of the release. This is post-processing: it costs no privacy budget,
 and the guarantee of the release covers the file.
 
-Synthetic users are not people. Every interval that is computed from them describes the model, whose error
-does not become smaller with more synthetic users. Therefore the files are marked
-(:mod:`discreet.data.synthetic_mark`), readers of user data refuse them by default, and
+Synthetic users are not people. Every interval that is computed from them describes the model. The error of
+the model does not become smaller with more synthetic users. Therefore the files are marked
+(:mod:`discreet.data.synthetic_mark`), and readers of user data reject them by default.
 :mod:`discreet.pipeline.synthetic_utility` compares them with the held-out part of the release.
 
-Users follow the estimated behaviour policy. Rewards that a rule or a table of the schema determines are those
-of the schema. Other rewards are the means that the model estimates, rounded to 9 digits: a release has no
-information on how rewards of one pair differ. Episodes of one user are drawn independently.
+Users follow the estimated behaviour policy. Rewards are those of the schema if a rule or a table determines
+them. Otherwise, they are the means that the model estimates, rounded to 9 digits: a release has no
+information about the distribution of rewards in one pair. Episodes of one user are drawn independently.
 
 A file depends only on the release, the schema, the options and the versions of this library, NumPy and
-PyArrow. A line of ``postprocessing.jsonl`` in the folder of the release states its hash and all options, so
-that :mod:`discreet.pipeline.verify` can write the file again. The line is not part of the signed statement.
+PyArrow. A line of ``postprocessing.jsonl`` in the folder of the release states the hash of the file and all
+options. With this line, :mod:`discreet.pipeline.verify` can write the file again. The line is not part of the
+signed statement.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ from discreet.utils.system import optional
 __all__ = ["POSTPROCESSING", "SyntheticData", "processed", "remade", "synthesize"]
 
 POSTPROCESSING = "postprocessing.jsonl"
-MODEL = 1  # version of the model; increased if the same release and seed give other users
-_CHUNK = 2**14  # users that are drawn at a time
+MODEL = 1  # version of the model; it increases if the same release and seed give other users
+_CHUNK = 2**14  # number of users that are drawn at a time
 _OPTIONS = ("users", "members", "seed", "share", "readings")
 
 
@@ -77,8 +78,8 @@ class SyntheticData:
     schema : Path
         Schema of the file.
     facts : mapping
-        Facts in the mark of the file: dataset and hash of the release, its epsilon and delta, version of the
-        model and of the library, users, members, seed and share.
+        Facts that mark the file: dataset and hash of the release, epsilon and delta, versions of the model
+        and of the library, users, members, seed and share.
     utility : Utility or None
         Comparison with the held-out part; None if the model was estimated from the whole release.
     """
@@ -118,7 +119,7 @@ class _Cohort:
             )
         schema, release = read_schema(beside), read_release(path)
         if schema.hash != release.facts.schema:
-            raise ValueError(f"{beside}: is not the schema of the release beside it")
+            raise ValueError(f"{beside}: is not the schema of the release in the same folder")
         check_statement(path)
         if SYNTHETIC_INPUT in release.facts.options:
             raise ValueError(f"release = {str(path)!r}: must be of people; it is of synthetic users")
@@ -140,7 +141,7 @@ class _Cohort:
 
     @property
     def marked(self) -> Schema:
-        """Return the schema of the synthetic users."""
+        """Schema of the synthetic users."""
         return replace(self.schema, dataset=PREFIX + self.schema.dataset)
 
     def worlds(self) -> Iterator[TabularMDP]:
@@ -162,7 +163,7 @@ class _Cohort:
                     progress("draw users", first + n, users)
 
     def write(self, path: Path, schema: Schema, count: bool, progress: Progress | None) -> Any:
-        """Write the trajectories to a file. Returns their sums, by the query of the release, or None."""
+        """Write the trajectories to a file. Returns their sums for the query of the release, or None."""
         learner = DecisionPoints() if self.release.facts.first_visits else APVI()
         kind: Any = kind_of(self.schema, learner)
         each, session = self.schema.episodes_per_user, NoPrivacy().stored(kind.query, Seeded(0))
@@ -214,27 +215,28 @@ def synthesize(
     Parameters
     ----------
     release : path
-        Folder that :func:`discreet.pipeline.learn.learn` made, or its ``release.parquet``. It must be a
-        release of first visits or of counts per step, without groups.
+        Folder that :func:`discreet.pipeline.learn.learn` made, or its ``release.parquet``. The release must
+        contain first visits, or counts per step, without groups.
     out : path
-        New file, which ends in ``.parquet`` or ``.csv``, outside the folder of the release. A path without an
-        extension is the new folder of a Minari dataset. The schema is written beside it (``.toml``).
+        New ``.parquet`` or ``.csv`` file outside the folder of the release. A path without an extension is a
+        new folder for a Minari dataset. The schema is written to a ``.toml`` file with the same name.
     users : int
         Number of synthetic users, at least 1.
     members : int
-        1: all users are drawn from the expected MDP. k > 1: k MDPs are drawn from the uncertainty of the
-        model (:meth:`~discreet.pipeline.world_model.WorldModel.members`), one for each of k equal blocks of
-        users.
+        If 1, all users are drawn from the expected MDP. If k > 1, k MDPs are drawn from the uncertainty of
+        the model (:meth:`~discreet.pipeline.world_model.WorldModel.members`), one for each of k equal blocks
+        of users.
     seed : int
         Seed of all draws, at least 0.
     share : float
-        Share of the users whose part of the release gives the model, in (0, 1]. The other part gives the
-        utility. 1: the whole release gives the model, and the utility is not known.
+        Share of users in the part of the release from which the model is estimated, in (0, 1]. The utility is
+        estimated from the other part. With 1, the model is estimated from the whole release, and the utility
+        is not known.
     level : float
         Confidence level of each interval of the utility, in (0, 1).
     declaration : path, optional
-        Declaration of :func:`discreet.data.prepare.prepare` that made the states. Its readings become further
-        columns of the file: a number is the centre of its bin or cluster. Not for Minari.
+        Declaration of :func:`discreet.data.prepare.prepare` that made the states. Its readings become
+        additional columns. A numeric reading is the centre of its bin or cluster. Not supported for Minari.
     progress : function, called with the name of the stage, the number of users and their total
 
     Returns
@@ -244,7 +246,7 @@ def synthesize(
     Raises
     ------
     ValueError
-        If the release, the schema beside it or an argument is not as above, or a file exists already.
+        If the release, its schema or an argument is invalid, or a file exists already.
     ImportError
         If ``out`` is a folder and Minari is not installed.
     """
@@ -323,7 +325,7 @@ def _record(folder: Path, line: Mapping[str, Any]) -> None:
 
 
 def processed(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of the folder's list of post-processed files; empty without such a list.
+    """Return the lines of the folder's list of post-processed files; empty without a list.
 
     folder : folder of a release. Raises ``ValueError`` if a line is not a JSON object.
     """
@@ -337,10 +339,14 @@ def processed(folder: Path) -> list[dict[str, Any]]:
 
 
 def remade(folder: Path, line: Mapping[str, Any]) -> str | None:
-    """Write a file of synthetic users again from a line of the folder's list, and return its hash.
+    """Write a file of synthetic users again from a line of the folder's list. Returns the hash of the new
+    file.
 
-    folder : folder of the release. line : one of :func:`processed`. Returns None if another version of this
-    library, NumPy or PyArrow wrote the file. Raises ``ValueError`` or ``KeyError`` if the line is invalid.
+    - folder : folder of the release.
+    - line : one of :func:`processed`.
+
+    Returns None if another version of this library, NumPy or PyArrow wrote the file. Raises ``ValueError`` or
+    ``KeyError`` if the line is invalid.
     """
     if any(line[name] != version for name, version in _versions().items()):
         return None
@@ -371,7 +377,7 @@ def _for_minari(schema: Schema) -> Schema:
 
 
 def _write_minari(rows: Path, out: Path, schema: Schema, facts: Mapping[str, Any]) -> None:
-    """Write the rows of a Parquet file as a Minari dataset. Its name is that of the folder ``out``."""
+    """Write the rows of a Parquet file as a Minari dataset with the name of the folder ``out``."""
     minari = optional("minari", "minari", "a Minari dataset")
     from gymnasium.spaces import Discrete
     from minari.data_collector.episode_buffer import EpisodeBuffer

@@ -1,31 +1,33 @@
-r"""Comparison of synthetic users with the people of a release, from the part that the model does not use.
+r"""Comparison of synthetic users with the people of a release, on the part that the model does not use.
 
-**Total variation.** Let p be a distribution of the people and q that of the synthetic users, both as the
-query of the release counts them (for first visits: over first visits). The held-out part gives d = p - q + e
-with errors e of known standard deviations. Noise makes T = sum |d| / 2 too large. Let b = sqrt(2 / pi) sum
-sd(e) / 2, the mean of T if p = q. With errors of zero mean, E|x + e| lies between |x| and |x| + E|e|, so E T
-lies between the total variation and the total variation plus b.
+**Total variation.** Let p be a distribution of the people, and q the same distribution of the synthetic
+users. Both are measured by the query of the release. The held-out part gives d = p - q + e with errors e of
+known standard deviations. Noise makes T = sum |d| / 2 too large. Let b = sqrt(2 / pi) sum sd(e) / 2, the mean
+of T if p = q. If the errors have mean zero, E|x + e| is between |x| and |x| + E|e|. Therefore E T is between
+the total variation and the total variation plus b.
 
-- Estimate: sqrt(max(T^2 - b^2, 0)). It is exact on average if differences are distributed as the errors are,
-  and always lies between T - b and T.
+- Estimate: sqrt(max(T^2 - b^2, 0)). It is exact on average if differences have the same distribution as
+  errors. It is always between T - b and T.
 - Low end: T - b - z s, where s is the standard deviation of T. By the Poincaré inequality, s^2 is at most the
-  mean squared gradient of T in the noise; the gradient is computed at the observed signs of d.
+  mean squared gradient of T in the noise. The gradient is computed at the observed signs of d.
 - High end: E|x + e| is convex in |x|. Among all differences with total variation t, E T is smallest if all of
   them are the same multiple c of sd(e). Then E T = h g(c) with h = sum sd(e) / 2 and g(c) = E|c + Z|, and t =
-  c h. The high end solves h g(c) = T + z s, with sd(e) from noise alone. For Laplace noise it is T + z s.
+  c h. The high end solves h g(c) = T + z s, where sd(e) includes only noise. For Laplace noise it is T + z s.
 
-An episode has at most L counted records and a user at most k episodes, so the variance of a sum of n signed
-records by sampling is at most k L n.
+An episode has at most L counted records, and a user at most k episodes. Therefore sampling gives a sum of n
+signed records a variance of at most k L n.
 
-**States** and **pairs**: p is the distribution of the visited states and of pairs (state, action), at all
-steps if the release is per step and not stationary. **Transitions**: sum over pairs of the people's share of
-the pair, times the total variation between the next states of people and synthetic users. The start state of
-first visits is not among the states, but the first state of an episode counts as a transition from it.
+**States** and **pairs**: p is the distribution of visited states, or of pairs (state, action). If the release
+is per step and not stationary, the distribution is over all steps. **Transitions**: for each pair, the total
+variation between the next states of people and of synthetic users, weighted by the people's share of the pair
+and summed. The artificial start state of first visits is not a state here, but the first state of an episode
+counts as a transition from it.
 
 **Values** are in the user's units of return: the mean return of the behaviour policy, and the gains of three
-policies over it. These take the most common action in each state, the least common one, or a uniform action.
-For people they are estimates from the held-out part, with a joint interval of all three gains
-(:func:`discreet.learners.ope.policy_gains.evaluate_policies`). For synthetic users they are exact.
+policies over it. The policies take the most common action in each state, the least common action, or a
+uniform action. For people, the values are estimates from the held-out part, with a joint interval for all
+three gains (:func:`discreet.learners.ope.policy_gains.evaluate_policies`). For synthetic users, the values
+are exact.
 """
 
 from __future__ import annotations
@@ -84,10 +86,10 @@ class Utility:
         Total variation, in [0, 1]. None if the held-out part does not exceed the noise, or if the interval is
         wider than 0.9.
     values : mapping of name to Measured
-        ``"behaviour"``: mean return. Names of policies: gain over the behaviour policy. A policy is missing
-        if the release does not support an estimate.
+        ``"behaviour"``: mean return. Names of policies: gain over the behaviour policy. A policy is absent if
+        the release does not support an estimate.
     level : float
-        Confidence level of each interval; that of the gains is joint.
+        Confidence level of each interval; for the gains, the joint level.
     """
 
     __repr__ = brief
@@ -113,7 +115,7 @@ class Utility:
 def total_variation(
     difference: Floats, noise: Floats, sampling: Floats, spread: float, level: float, heavy: bool = False
 ) -> Measured:
-    """Estimate the total variation sum |p - q| / 2 from noisy differences; see the module.
+    """Estimate the total variation sum |p - q| / 2 from noisy differences, as in the module docstring.
 
     Parameters
     ----------
@@ -145,7 +147,7 @@ def _multiple(mean: float) -> float:
     return 0.0 if above(0.0) >= 0.0 else float(brentq(above, 0.0, mean + 1.0))
 
 
-_WIDEST = 0.9  # of an interval that says something
+_WIDEST = 0.9  # largest width of an informative interval
 
 
 def _known(found: Measured) -> Measured | None:
@@ -153,14 +155,14 @@ def _known(found: Measured) -> Measured | None:
 
 
 class _ComparedSums(NamedTuple):
-    """Visits and transitions of the tables that are compared, one after the other."""
+    """Visits and transitions of all compared tables, concatenated."""
 
     visits: Floats  # (T, R)
     moves: Floats  # (T, R, S)
-    weight: float  # of visits in the combination with sums of transitions
+    weight: float  # weight of visits in the combination with sums of transitions
     of_visits: float  # standard deviation of the combined visits
     of_moves: float
-    of_own: float  # of the visits alone; 0 if they were not released
+    of_own: float  # standard deviation of the noise of visits; 0 if visits were not released
 
 
 def _sums(release: StepwiseRelease, pooled: bool) -> _ComparedSums:
@@ -192,7 +194,10 @@ class _Shape(NamedTuple):
 
 
 def _marginal(people: Floats, drawn: Floats, deviation: Floats, shape: _Shape) -> Measured | None:
-    """Compare two (n,) tables of counts. deviation : (n,) standard deviations of the noise in ``people``."""
+    """Compare two (n,) tables of counts.
+
+    - deviation : (n,) standard deviations of the noise in ``people``.
+    """
     whole, made = float(people.sum()), float(drawn.sum())
     if whole <= 4.0 * math.sqrt(float((deviation**2).sum())):
         return None
@@ -270,7 +275,7 @@ def _simple(model: WorldModel) -> dict[str, Any]:
 
 
 def _usual(held: ReleasePart, spec: ProblemSpec, level: float) -> tuple[float, float, float]:
-    """Return the people's mean return and its interval, in the user's units."""
+    """Return the mean return of the people and its interval, in the user's units."""
     episodes = release_sizes(held)[1]
     if held.layout == spec.layout:
         scale = 1.0 if spec.returns is None else spec.returns.high - spec.returns.low
@@ -321,14 +326,14 @@ def utility_of(
     share: float = 0.5,
     level: float = 0.95,
 ) -> Utility:
-    """Compare synthetic users with the held-out part of a release; see the module for the method.
+    """Compare synthetic users with the held-out part of a release, as in the module docstring.
 
     Parameters
     ----------
     release : StepwiseRelease
-        Release whose training part gave the model.
+        Release. The model was estimated from its training part.
     drawn : StepwiseRelease
-        Exact sums of the synthetic users, by the same query.
+        Exact sums of the synthetic users for the same query.
     model : WorldModel
         Model of the training part.
     worlds : sequence of TabularMDP
@@ -345,7 +350,7 @@ def utility_of(
     Raises
     ------
     ValueError
-        If the release is of another query, or ``share`` is out of range.
+        If the release belongs to another query, or ``share`` is out of range.
     """
     held = split_release(release, share)[1]
     distances = _distances(held, drawn, model.spec, level)

@@ -1,7 +1,7 @@
 """Trajectory files (Parquet or CSV) with one row per step, written in chunks.
 
-Because of the chunks, a cohort can be larger than memory. A file is written under a temporary name, readable
-only by its owner, and renamed when it is complete.
+Writing in chunks allows cohorts that are larger than memory. A file is written under a temporary name,
+readable only by its owner, and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from discreet.mechanisms.policy_rows import policy_rows
 class TrajectoryWriter:
     """Context manager that writes the trajectories of users 0, 1, .. to one file.
 
-    If the ``with`` block raises an exception, no file is left at ``path``.
+    If the ``with`` block raises an exception, the incomplete file is deleted.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class TrajectoryWriter:
     synthetic : mapping, optional
         Facts of synthetic users, which mark the file (:mod:`discreet.data.synthetic_mark`).
     readings : mapping of name to (S,) values, optional
-        Further columns, with one value for each state.
+        Additional columns, with one value for each state.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class TrajectoryWriter:
         self._aside.unlink(missing_ok=True)
 
     def write(self, trajectories: Trajectories) -> None:
-        """Append the episodes of further users to the file.
+        """Append the episodes of more users to the file.
 
         Each user has m = ``episodes_per_user`` episodes, so n episodes belong to n / m users.
 
@@ -238,7 +238,7 @@ def write_cohort(
     """Simulate users in an MDP and write their trajectories to a file, ``chunk`` users at a time.
 
     policy : behaviour policy of the users, (H, S) int or (H, S, A) probabilities. The same (seed, run) gives
-    the same rows for any ``chunk``.
+        the same rows for any ``chunk``.
 
     Raises
     ------

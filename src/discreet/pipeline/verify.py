@@ -1,11 +1,11 @@
-"""Verification of a privacy statement: recompute all contents of its folder that can be recomputed.
+"""Verification of a privacy statement: recompute the contents of its folder.
 
-:func:`verify` compares the facts of a statement with their sources. It compares the other parts of the
-statement with the output of :func:`discreet.reports.statement.make_statement` for these facts. The
-comparisons are:
+:func:`verify` compares the facts of a statement with their sources. It compares the rest of the statement
+with the output of :func:`discreet.reports.statement.make_statement` for these facts. The comparisons are:
 
 - The hash of every file is compared with the statement and, if the ledger is given, with the hashes in the
-  ledger. Other files and links are rejected. The pages are compared with pages made from the statement.
+  ledger. Links, and files that the statement does not name, are rejected. The pages are compared with pages
+  made from the statement.
 - Every signature is compared with its key, the fingerprint and the files. All keys that are given must have
   signed the folder.
 - The verdict is compared with ``report.json``, which is recomputed from the release.
@@ -26,7 +26,7 @@ A statement in an earlier format is compared with the text that the earlier form
 (:mod:`discreet.accounting.text.earlier_sentences`). The checks do not depend on the library version that
 wrote the statement.
 
-Only the free lines cannot be compared with a second source, until a signature is added. A folder made by
+The free lines have no second source until a signature is added. A folder made by
 :func:`~discreet.pipeline.learn.replan` has two more facts without a second source: the library versions that
 made the folder, and options on which no file depends.
 """
@@ -58,10 +58,12 @@ from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.synthetic_mark import SYNTHETIC_INPUT
 from discreet.learners.offline.linear_pevi import schema_features
 from discreet.learners.offline.linear_query_log import LinearRelease, fingerprint
-from discreet.learners.offline.release_files import FIRST_VISITS, StoredTables, read_release, read_tables
+from discreet.learners.offline.release_files import StoredTables, read_release, read_tables
 from discreet.learners.ope.first_visit_query import FirstVisits
 from discreet.mechanisms.dataset.clipped_sum import ClippedSum
 from discreet.mechanisms.linear.adaptive_queries import planned_records
+from discreet.mechanisms.linear.context_query import ContextQuery
+from discreet.mechanisms.linear.context_sums import GRAM_FAMILY, RESPONSE_FAMILY, visits_record
 from discreet.pipeline.judge_group import JUDGEMENT, answer_in, write_judgement
 from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of, name_of, options_of, write_plan
 from discreet.pipeline.synthetic_users import POSTPROCESSING, processed, remade
@@ -263,8 +265,8 @@ def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
     """Check the hashes of all files that the statement names.
 
-    The checks fail for links, and for files or folders that the statement does not name. Signatures and the
-    record of evaluations are added later, so no statement names them.
+    A check fails for each link, and for each file or folder that the statement does not name. Signatures and
+    the record of evaluations are added later, so no statement names them.
     """
     stated = document["files"]
     present = {
@@ -310,7 +312,7 @@ def _check_signatures(
 def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key: str) -> Iterator[Check]:
     """Check the key with which the owner's limit is signed, in the statement and in the ledger.
 
-    The key must be ``key`` or the key of a successor in the ledger. Without a ledger, only the statement is
+    The key must be ``key``, or the key of a successor in the ledger. Without a ledger, only the statement is
     checked.
     """
     stated = document["ledger"]
@@ -392,6 +394,9 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
     """
     schema = read_schema(folder / "schema.toml")
     release = read_tables(folder / "release.parquet")
+    if release.facts.contexts:
+        yield from _check_contexts(schema, release, document)
+        return
     if release.facts.linear:
         yield from _check_linear(schema, release, document)
         return
@@ -411,6 +416,11 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
             found = additive and calibration.is_listed(record, query.counted_steps)
             words = "as stated" if found else "another list"
             yield Check(f"{name}: exchanges", "as stated", words, found)
+    yield from _check_second(document)
+
+
+def _check_second(document: Mapping[str, Any]) -> Iterator[Check]:
+    """Recompute the mechanism of the second group from that of the release."""
     second = _second_group(document)
     if second is not None:
         (record,) = composable_from_dict([one["record"] for one in document["mechanisms"]])
@@ -431,6 +441,21 @@ def _joint(query: CountQuery, record: MechanismRecord) -> float:
         if _same(record.joint, float(crude)):
             joint = crude
     return float(joint)
+
+
+def _check_contexts(schema: Schema, release: StoredTables, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Recompute the sensitivities of sums of contexts from the map of the schema and the number of visits."""
+    assert schema.context is not None
+    features, facts = schema.context.features, release.facts
+    yield from _leaves("features of the release", dict(facts.query["map"]), features.to_dict())
+    for one in document["mechanisms"]:
+        record = MechanismRecord.from_dict(one["record"])
+        scales = [record.scales[name] for name in (GRAM_FAMILY, RESPONSE_FAMILY)]
+        visits = facts.options["learner"]["visits"]
+        own = visits_record(ContextQuery(features=features), visits, record.noise, *scales)
+        yield from _leaves("sensitivities", record.to_dict(), json.loads(json.dumps(own.to_dict())))
+        yield _compared("visits of the release", facts.query["visits"], visits)
+    yield from _check_second(document)
 
 
 def _check_linear(schema: Schema, release: StoredTables, document: Mapping[str, Any]) -> Iterator[Check]:
@@ -508,7 +533,7 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
     same = release.facts.layout == layout
     yield Check("release.parquet: states, actions, horizon, admissible pairs", True, same, same)
     asked = document["configuration"]["options"].get("question")
-    yield _compared("release.parquet: question", asked, FIRST_VISITS["question"] if first else None)
+    yield _compared("release.parquet: question", asked, release.facts.query.get("question"))
     scales = {
         name: scale
         for record in composable_from_dict(stated["records"])
@@ -532,7 +557,9 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
 def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) -> Iterator[Check]:
     """Recompute schema, policy, report and figures from the release, and compare them with the files.
 
-    The options are those in the statement. learner : learner of the run, if it is not part of this library.
+    The options are those in the statement.
+
+    - learner : learner of the run, if it is not part of this library.
     """
     schema, configuration = read_schema(folder / "schema.toml"), document["configuration"]
     options = configuration["options"]
@@ -574,7 +601,7 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
         yield Check("files of such a run", sorted(stated), sorted(expected), stated == expected)
         # If the numbers are equal, all files must be equal byte by byte. If the numbers are from a machine
         # that rounds differently, the last digits can differ.
-        numbers = [*_NUMBERS, *({JUDGEMENT} & set(made))]
+        numbers = [*({*_NUMBERS, JUDGEMENT} & set(made))]
         steady = all((folder / one).read_bytes() == made[one].read_bytes() for one in numbers)
         drawn = document["versions"].get("matplotlib") == versions().get("matplotlib")
         for one, path in made.items():
@@ -605,16 +632,17 @@ def _check_lines(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 
 
 REWARDS_NAME = "rewards.npy"
-_NUMBERS = ("policy.csv", "report.json")
+_NUMBERS = ("policy.csv", "policy.json", "report.json")
 _FIGURES = (".png", ".svg")
 
 
 def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[Check]:
     """Compare a file with the recomputed file ``made``.
 
-    steady : True if the numbers of the run are reproduced exactly, so that files must be equal byte by byte.
-    Otherwise, numbers may differ in their last digits. drawn : True if the installed version of Matplotlib
-    drew the figures. Otherwise, figures are not compared.
+    - steady : True if the numbers of the run are reproduced exactly, so that files must be equal byte by
+      byte. Otherwise, numbers may differ in their last digits.
+    - drawn : True if the installed version of Matplotlib drew the figures. Otherwise, figures are not
+      compared.
     """
     name, kind = f"{path.name} made again", path.suffix
     found, expected = path.read_bytes(), made.read_bytes()
@@ -646,7 +674,7 @@ _NUMBER = re.compile(r"(\d+\.\d+(?:e[+-]?\d+)?)")
 
 
 def _texts_alike(one: str, other: str, *, exact: bool) -> bool:
-    """Return True if two texts agree, except for the last digits of numbers with a decimal point.
+    """Return True if two strings agree, except for the last digits of numbers with a decimal point.
 
     These numbers must agree to 1e-9. If ``exact`` is False, a difference of one unit in the last digit shown
     is also allowed.

@@ -1,40 +1,40 @@
-r"""World model: an MDP that is estimated from one release, for planning and for training any agent.
+r"""World model: an MDP estimated from one release, for planning and for training RL agents.
 
 All computations are post-processing of a release, so they cost no privacy budget. :func:`world_model` reads a
 release of first visits (:mod:`discreet.learners.ope.first_visit_query`) or of counts per step. If the
 environment is declared stationary, counts per step are summed over steps.
 
-Notation: rows r = (s, a); visits v and transitions M with noise of standard deviation sigma_v and sigma_m, S
-next states, k episodes per user.
+Notation: a row r = (s, a) is a pair of state and action; visits v and transitions M have noise of standard
+deviation sigma_v and sigma_m. S is the number of next states, and k the number of episodes per user.
 
 1. N = w v + (1 - w) sum M, w = S sigma_m^2 / (sigma_v^2 + S sigma_m^2), has the standard deviation sd(N). X =
    M - (sum M - N) / S, and n = max(N, 1, 2 sd(N)). A state s has A_s rows, N_s = sum_a N and X_s = sum_a X.
-2. Rows are shrunk twice, towards their state and towards the distribution p_0 of arrivals (James and
-   Stein). With first visits, p_0 includes one self-transition of each episode that has ended, which makes it
-   cautious. The errors have nu_s = (S A_s sigma_m^2 + k N_s) / N_s^2 and nu_r = (S sigma_m^2 + k n) / n^2.
-   The mean of |X_s / N_s - p_0|^2 - nu_s over states, with weights 1 / nu_s^2, is tau_1^2. With w_s = tau_1^2
-   / (tau_1^2 + nu_s) and the projection Pi onto the simplex, P_s = Pi(p_0 + w_s (X_s / N_s - p_0)). In the
-   same way, tau_2^2 and w_r follow from |X_r / n - X_s / N_s|^2 - nu_r (1 - n / N_s), and P_r = Pi(P_s + w_r
-   (X_r / n - P_s)).
+2. Rows are shrunk twice (James and Stein): towards the distribution of their state, and towards the
+   distribution p_0 of arrivals. With first visits, p_0 includes one self-transition of each finished episode,
+   which makes p_0 pessimistic. The errors have nu_s = (S A_s sigma_m^2 + k N_s) / N_s^2 and nu_r = (S
+   sigma_m^2 + k n) / n^2. The mean of |X_s / N_s - p_0|^2 - nu_s over states, with weights 1 / nu_s^2, is
+   tau_1^2. With w_s = tau_1^2 / (tau_1^2 + nu_s) and the projection Pi onto the simplex, P_s = Pi(p_0 + w_s
+   (X_s / N_s - p_0)). In the same way, tau_2^2 and w_r follow from |X_r / n - X_s / N_s|^2 - nu_r (1 - n /
+   N_s), and P_r = Pi(P_s + w_r (X_r / n - P_s)).
 3. The uncertainty of a row is a Dirichlet distribution with parameters alpha_r P_r, where alpha_r + 1 = (1 -
    |P_r|^2) / (w_r nu_r + (1 - w_r)^2 w_s nu_s) and alpha_r >= 1/2. Its mean is P_r.
-4. Returns of first visits are a second measurement of the advantage of a row. V(t) is the reward of an
-   arrival in t, plus the value of the behaviour policy from there in the model. Transitions give the
-   advantage a_M = (P_r - P_b) V, with variance u = Var_{P_r}(V) / (alpha_r + 1). Returns give a_G = G_r / n -
-   G_s / N_s, with variance (sigma_r^2 + (q sigma_v)^2) / n^2 + k spread / n. Both are combined by their
-   precisions. P_r is replaced by the *tilted* row P_r(t) e^{theta V(t)} / Z whose advantage is the combined
-   one.
+4. Returns of first visits are a second estimate of the advantage of a row. V(t) is the reward of an arrival
+   in t, plus the value of the behaviour policy from there in the model. Transitions give the advantage a_M =
+   (P_r - P_b) V, with variance u = Var_{P_r}(V) / (alpha_r + 1). Returns give a_G = G_r / n - G_s / N_s, with
+   variance (sigma_r^2 + (q sigma_v)^2) / n^2 + k spread / n. Both are combined by their precisions. P_r is
+   replaced by the *tilted* row P_r(t) e^{theta V(t)} / Z whose advantage is the combined one.
 
-**As before.** One additional action draws the next state of the behaviour policy. Rows with N <= 3 sd(N), or
-with a share of the decisions in their state outside (0.005, 0.995), act as this action. **Pessimism**: the
-reward of all other rows is reduced by a multiple of sqrt(u) (PEVI, arXiv 2012.15085; MOPO, arXiv 2005.13239).
+**As before.** One additional action draws the next state of the behaviour policy. Rows with N <= 3 sd(N) are
+replaced by this action. So are rows whose share of the decisions in their state is outside (0.005, 0.995).
+**Pessimism**: the reward of all other rows is reduced by a multiple of sqrt(u) (PEVI, arXiv 2012.15085; MOPO,
+arXiv 2005.13239).
 
-Rewards. If a rule pays on arrival, rewards are those of the rule, in units of the range of returns. Otherwise
-they are in units of one step: known, or estimated from counts per step. First visits give only returns, from
-which the rewards of steps cannot be computed: such a release is refused. :attr:`WorldModel.units` converts to
-the user's units.
+*Rewards.* If a rule pays rewards on arrival, rewards are those of the rule, in units of the range of returns.
+Otherwise, they are in units of one step, and are either known or estimated from counts per step. First visits
+contain only returns, from which the rewards of steps cannot be computed. Such a release is rejected.
+:attr:`WorldModel.units` converts to the user's units.
 
-Limits. Nothing here corrects for hidden causes. A policy must not be evaluated with the data of its model:
+*Limits.* The model has no correction for hidden causes. Do not evaluate a policy with the data of its model:
 use ``part="train"`` for the model, and the held-out part for the evaluation.
 """
 
@@ -83,9 +83,9 @@ __all__ = ["AS_BEFORE", "StatePlan", "WorldModel", "world_model"]
 Bools = NDArray[np.bool_]
 Part = Literal["train", "held_out", "whole"]
 
-AS_BEFORE = -1  # in tables of policies: users continue to follow the behaviour policy
+AS_BEFORE = -1  # in tables of policies: the action of the behaviour policy
 PENALTY = 0.5  # default multiple of the standard deviation of an action's value
-_LEAST_VARIANCE = 1e-6  # of true distributions around their mean
+_LEAST_VARIANCE = 1e-6  # number of draws of true distributions around their mean
 _LEAST_ALPHA = 0.5
 _TAKEN = (0.005, 0.995)  # shares of the decisions in a state at which a row counts as an action
 _TURNS = 20  # largest number of improvements of a policy
@@ -98,7 +98,7 @@ class _Cells(NamedTuple):
 
     ptr: Ints  # (n + 1,) first row of each of n states
     live: Bools  # (n,) states in which episodes continue
-    arrivals: Bools  # (n,) states from which the arrivals of p_0 are counted
+    arrivals: Bools  # (n,) states whose arrivals are counted in p_0
     of_visits: float  # inf if visits were not released
     of_moves: float
     episodes: int
@@ -109,7 +109,7 @@ class _Cells(NamedTuple):
 
     @property
     def several(self) -> Bools:
-        """Return an (R,) mask of the rows of live states with several actions."""
+        """Mask (R,) of the rows of live states with several actions."""
         return np.asarray(((np.diff(self.ptr) > 1) & self.live)[self.state])
 
     def per_state(self, table: Floats) -> Floats:
@@ -137,7 +137,11 @@ def _weighted(excess: Floats, noise: Floats, chosen: Bools) -> float:
 
 
 def _distributions(visits: Floats | None, moves: Floats, cells: _Cells) -> _RowEstimates:
-    """Estimate rows by steps 1 to 3 of the module. visits : (R,), moves : (R, S)."""
+    """Estimate rows with steps 1 to 3 of the module docstring.
+
+    - visits : (R,).
+    - moves : (R, S).
+    """
     states, live, state, several = moves.shape[1], cells.live, cells.state, cells.several
     of_moves, k = states * cells.of_moves**2, cells.episodes
     taken, deviation = combined_visits(visits, moves, cells.of_moves, cells.of_visits)
@@ -179,7 +183,7 @@ def _moments(rows: Floats, value: Floats) -> tuple[Floats, Floats]:
 
 
 class _Returns(NamedTuple):
-    """Advantages by returns of first visits, in units of the model."""
+    """Advantages estimated from returns of first visits, in units of the model."""
 
     advantage: Floats  # (R,)
     variance: Floats  # (R,) inf where visits do not exceed the noise
@@ -201,7 +205,7 @@ def _by_returns(
 
 
 def _tilted(rows: Floats, value: Floats, target: Floats, chosen: Bools) -> Floats:
-    """Return rows P e^{theta V} / Z with mean ``target`` of V; other than ``chosen`` rows stay the same."""
+    """Tilt the chosen rows to P e^{theta V} / Z, with mean ``target`` of V. Other rows do not change."""
     target = np.clip(target, value.min() + 1e-6, value.max() - 1e-6)
     centre = rows @ value
     theta, found = np.zeros(len(rows)), rows
@@ -217,10 +221,10 @@ def _tilted(rows: Floats, value: Floats, target: Floats, chosen: Bools) -> Float
 class StatePlan(NamedTuple):
     """Policy that acts in the same way at every step.
 
-    Means over steps are weighted by visits of the behaviour policy, and advantages are those of one decision.
+    Means over steps are weighted by visits of the behaviour policy. Advantages are those of one decision.
     """
 
-    row: Ints  # (S,) row of the new action in each state; -1 means as before.
+    row: Ints  # (S,) row of the new action in each state; -1 means the behaviour policy.
     advantage: Floats  # (R,) expected advantage of each row over the behaviour policy.
     visits: Floats  # (S,) expected number of visits in an episode.
     gain: float  # expected gain over the behaviour policy, without the penalty, in units of the model
@@ -228,7 +232,7 @@ class StatePlan(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class WorldModel:
-    """MDP that is estimated from one release, with its uncertainty; :func:`world_model` creates it.
+    """MDP estimated from one release, with its uncertainty. :func:`world_model` creates it.
 
     T is 1 if the environment is stationary, otherwise H. ``spec.layout`` has R admissible pairs.
 
@@ -241,11 +245,11 @@ class WorldModel:
     alpha : (T, R)
         Total of the parameters of each row's Dirichlet distribution.
     reward : (T or H, R)
-        Expected rewards, without those that the rule of ``spec.returns`` pays on arrival.
+        Expected rewards, without the rewards that the rule of ``spec.returns`` pays on arrival.
     arrival : (S,)
         Rewards that the rule pays on arrival in a state.
     deviation : (T, R)
-        Standard deviation sqrt(u) of an action's value, by which pessimism is measured.
+        Standard deviation sqrt(u) of an action's value. Pessimism is proportional to it.
     acts : (T, R) bool
         True for rows that count as actions; all other rows act as the behaviour policy.
     share : (T, R)
@@ -255,13 +259,13 @@ class WorldModel:
     terminal_reward : float
         Reward of each step after the end of an episode.
     units : (float, float)
-        (scale, offset): a value v of :attr:`mean` is the return offset + scale v in the user's units.
+        (scale, offset). A value v of :attr:`mean` is the return offset + scale v in the user's units.
     shift : float
-        Return of an episode without outcome in :attr:`mean`, so that no reward of it is negative.
+        Return in :attr:`mean` of an episode without outcome. It makes all rewards non-negative.
     users : int
-        Number of users in the part of the release that was read.
+        Number of users in the part of the release from which the model was estimated.
     guarantee : Guarantee
-        Privacy guarantee of the release; it covers everything that is computed from the model.
+        Privacy guarantee of the release. It covers everything that is computed from the model.
     made_from : mapping
         Hash of the release, part and share.
     """
@@ -286,19 +290,19 @@ class WorldModel:
 
     @property
     def layout(self) -> Layout:
-        """Return the layout of the environment."""
+        """Layout of the environment."""
         return self.spec.layout
 
     @property
     def terminal(self) -> tuple[int, ...]:
-        """Return the states in which episodes have ended."""
+        """States in which episodes have ended."""
         return () if self.spec.returns is None else self.spec.returns.terminal
 
     def _slot(self, table: NDArray[Any], h: int) -> NDArray[Any]:
         return np.asarray(table[h if len(table) > 1 else 0])
 
     def _paid(self, probability: Floats) -> Floats:
-        """Return the (T or H, R) expected rewards of a step, the rule's included."""
+        """Return the (T or H, R) expected rewards of a step, including those of the rule."""
         ended = np.isin(self.layout.row_state, self.terminal)
         return np.where(ended, self.terminal_reward, self.reward + probability @ self.arrival)
 
@@ -313,19 +317,20 @@ class WorldModel:
 
     @property
     def behaviour(self) -> Floats:
-        """Return the (H, S, A) estimated behaviour policy, in which each row sums to 1."""
+        """Estimated behaviour policy, (H, S, A); each row sums to 1."""
         table = self.layout.from_rows(self.share)
         return np.array(np.broadcast_to(table, (self.layout.horizon, *table.shape[1:])))
 
     @cached_property
     def mean(self) -> TabularMDP:
-        """Return the expected MDP, with rewards in [0, 1]; see :attr:`units`."""
+        """Expected MDP, with rewards in [0, 1]; see :attr:`units`."""
         return self._mdp(self.probability, "private world")
 
     def members(self, k: int, seed: int) -> Iterator[TabularMDP]:
         """Yield k MDPs whose rows are drawn from the Dirichlet distributions around :attr:`mean`.
 
-        k : number of MDPs, at least 1. seed : seed of the draws, at least 0.
+        - k : number of MDPs, at least 1.
+        - seed : seed of the draws, at least 0.
 
         Raises ``ValueError`` if a number is out of range.
         """
@@ -344,7 +349,7 @@ class WorldModel:
         layout, ends = self.layout, list(self.terminal)
         paid = self._paid(probability)
         rewards = layout.from_rows(paid)
-        if self.shift:  # an episode without outcome has this return: it is paid at the end, or at the horizon
+        if self.shift:  # return of an episode without outcome, paid at its end or at the horizon
             live = ~np.isin(layout.row_state, ends)
             ended = np.broadcast_to(probability[..., ends].sum(axis=-1), (layout.horizon, layout.rows)).copy()
             ended[-1] = 1.0
@@ -359,19 +364,19 @@ class WorldModel:
         )  # fmt: skip
 
     def plan(self, penalty: float = PENALTY) -> Ints:
-        """Return a policy that is optimal in the expected MDP, with pessimism.
+        """Compute a policy that is optimal in the expected MDP, with pessimism.
 
         Parameters
         ----------
         penalty : float
-            Every action costs this multiple of the standard deviation of its value, at least 0; "as before"
-            costs nothing.
+            Every action costs this multiple of the standard deviation of its value, at least 0. The behaviour
+            policy costs nothing.
 
         Returns
         -------
         (H, S) integers
-            Actions. -1 means as before: users continue to follow the behaviour policy. The array has the
-            origin :attr:`made_from`, which an evaluation checks.
+            Actions; -1 means the behaviour policy. The array has the attribute :attr:`made_from`, which an
+            evaluation checks.
 
         Raises
         ------
@@ -396,17 +401,17 @@ class WorldModel:
         return PolicyArray.of(policy, self.made_from)
 
     def plan_by_state(self, penalty: float = PENALTY, usable: Bools | None = None) -> StatePlan:
-        """Return the best policy that acts in the same way at every step, with pessimism.
+        """Compute the best policy that acts in the same way at every step, with pessimism.
 
-        It changes actions until no change of one state is expected to help. The environment must be
+        Actions are changed until no change in a single state is expected to help. The environment must be
         stationary.
 
         Parameters
         ----------
         penalty : float
-            As for :meth:`plan`.
+            See :meth:`plan`.
         usable : (R,) bool, optional
-            Rows of :attr:`layout` that can be used; all other rows act as before.
+            Rows of :attr:`layout` that can be used; all other rows act as the behaviour policy.
 
         Returns
         -------
@@ -466,9 +471,9 @@ class WorldModel:
     def _tables(
         self, members: int, seed: int, penalty: float, as_before: bool, unsupported: str
     ) -> WorldTables:
-        """Return the tables of environments: R rows of actions, then S rows that act as before.
+        """Return the tables of environments: R rows of actions, then S rows that act as the behaviour policy.
 
-        With ``unsupported="end"``, one more row leads to state S, which is terminal.
+        With ``unsupported="end"``, one more row leads to the additional terminal state S.
         """
         from discreet.envs.world_env import world_tables
 
@@ -526,37 +531,37 @@ class WorldModel:
         unsupported: str = "before",
         sb3: bool = False,
     ) -> Any:
-        """Return n environments with one compiled step.
+        """Return n environments that share one compiled step function.
 
         The sum of an episode's rewards times ``units[0]`` is its return in the user's units. Set the agent's
-        discount to 1: with a smaller one (PPO's default is 0.99) an agent prefers early outcomes.
+        discount to 1: with a smaller discount (0.99 by default in PPO), an agent prefers early outcomes.
 
         Parameters
         ----------
         n : int
             Number of environments, at least 1.
         members : int
-            Number of MDPs that are drawn (:meth:`members`). Every episode is played in one of them. 0: all
-            episodes are played in the expected MDP.
+            Number of MDPs that are drawn with :meth:`members`. Every episode uses one of them. If 0, all
+            episodes use the expected MDP.
         seed : int
-            Seed of these draws, at least 0. The seed of episodes is an argument of ``reset``.
+            Seed of these draws, at least 0. The seed of the episodes is an argument of ``reset``.
         penalty : float
             Every action costs this multiple of the standard deviation of its value, at least 0.
         observation : "index", "one-hot" or (S, d) readings
             Observation of each state. For prepared data, ``declaration.states.readings(S)`` has the centres
             of bins (:func:`~discreet.data.prepare_config.read_prepare_config`).
         time : bool
-            True: observations have one more entry, the share of the horizon that has passed, and the horizon
-            terminates episodes. Not possible with ``observation="index"``. False: the horizon truncates
+            If True, observations have one more entry, the elapsed share of the horizon, and the horizon
+            terminates episodes. Not possible with ``observation="index"``. If False, the horizon truncates
             episodes.
         as_before : bool
-            True: there are A + 1 actions, of which the last acts as before.
+            If True, there are A + 1 actions, and the last one acts as the behaviour policy.
         unsupported : "before" or "end"
-            What an action does that does not count as an action in its state. "before": it acts as before.
-            "end": it ends the episode with the lowest return that is possible from there, or a lower one
-            (MOReL, arXiv 2005.05951). The episode then ends in an additional state S, whose readings are 0.
+            Effect of an action that does not count as an action in its state. "before": the behaviour policy
+            acts. "end": the episode ends, with a return that is at most the lowest possible one (MOReL, arXiv
+            2005.05951). The additional final state is S, and its readings are 0.
         sb3 : bool
-            True: return a vectorized environment of Stable-Baselines3. False: one of Gymnasium.
+            If True, return a vectorized environment of Stable-Baselines3; otherwise, one of Gymnasium.
 
         Returns
         -------
@@ -599,7 +604,7 @@ class WorldModel:
         - members, seed, penalty : arguments of :meth:`vector_env`.
         - observation, time, as_before, unsupported : arguments of :meth:`vector_env`.
 
-        Raises its ``ValueError`` and ``ImportError``.
+        Raises ``ValueError`` and ``ImportError`` in the same cases as :meth:`vector_env`.
         """
         optional("gymnasium", "gymnasium", "a Gymnasium environment")
         from discreet.envs.world_env import WorldEnv, observations
@@ -619,20 +624,21 @@ class WorldModel:
         Parameters
         ----------
         act : callable
-            Maps the (S,) or (S, d) observations of all states to (S,) actions, or to a tuple that begins
-            with them, as ``predict`` of Stable-Baselines3 does. It must be deterministic.
+            Function that maps the (S,) or (S, d) observations of all states to (S,) actions. It can also
+            return a tuple that begins with the actions, like ``predict`` of Stable-Baselines3. It must be
+            deterministic.
         observation, time
-            Those of the environment.
+            Arguments with which the environment was made.
 
         Returns
         -------
         (H, S) integers
-            Actions, with their origin. -1 means as before, as in :meth:`plan`.
+            Actions, with the attribute :attr:`made_from`. -1 means the behaviour policy, as in :meth:`plan`.
 
         Raises
         ------
         ValueError
-            If ``act`` returns other actions than those of the environment.
+            If ``act`` returns actions that the environment does not have.
         """
         from discreet.envs.world_env import observations
 
@@ -680,7 +686,7 @@ class _Scale(NamedTuple):
 
     @property
     def ended(self) -> float:
-        """Reward of a step after the end of an episode, which is 0 in the user's units."""
+        """Reward of a step after the end of an episode; 0 in the user's units."""
         return min(max(-self.low / self.width, 0.0), 1.0)
 
 
@@ -703,7 +709,7 @@ def _from_first_visits(release: StepwiseRelease, spec: ProblemSpec, returns: boo
 
     index = own.row_index[: spec.states, : spec.actions]
     first = own.state_ptr[: spec.states, None]
-    pick = spec.layout.to_rows(np.where(index < 0, first, index)[None])[0]  # ended states have one row there
+    pick = spec.layout.to_rows(np.where(index < 0, first, index)[None])[0]  # ended states have one row
     state = spec.layout.row_state
     ended = ~live[state]
     found, alpha, acts = rows.probability[pick], rows.alpha[pick], _acting(rows, cells)[pick] & ~ended
@@ -748,7 +754,7 @@ def _from_steps(release: StepwiseRelease, spec: ProblemSpec) -> WorldModel:
     if outcomes is not None:
         arrival[list(outcomes)] = np.array(list(outcomes.values())) / scale.width
     elif spec.known_rewards is None and CENTERED_REWARDS not in laws:
-        raise ValueError("release holds no rewards: must hold them, or spec.known_rewards must be given")
+        raise ValueError("release has no rewards: must have rewards, or spec.known_rewards must be given")
 
     one = _Cells(
         layout.state_ptr, live, live, std.get(VISITS, math.inf), std[TRANSITIONS], release_sizes(release)[1]
@@ -815,23 +821,23 @@ def world_model(
     share: float = 0.5,
     returns: bool = True,
 ) -> WorldModel:
-    """Estimate an MDP from one release of offline data; see the module for the method.
+    """Estimate an MDP from one release of offline data, as in the module docstring.
 
     Parameters
     ----------
     release : StepwiseRelease or Release
-        Release of first visits, or of counts per step, also of a session. Counts per step are summed over
-        steps if ``spec`` is stationary.
+        Release of first visits, or of counts per step. Counts per step are summed over steps if ``spec`` is
+        stationary.
     spec : ProblemSpec
         Public facts about the environment.
     part : "train", "held_out" or "whole"
         Part of the release that is read (:func:`~discreet.learners.ope.release_split.split_release`). A
-        policy from one part can be evaluated with the other part. If ``release`` is a part already, this is
-        its name.
+        policy from one part can be evaluated with the other part. If ``release`` is already a part, this is
+        the name of the part.
     share : float
         Share of the users in the training part, in (0, 1).
     returns : bool
-        True: returns of first visits improve the advantages of actions.
+        If True, returns of first visits improve the advantages of actions.
 
     Returns
     -------
@@ -840,8 +846,8 @@ def world_model(
     Raises
     ------
     ValueError
-        If the release belongs to another query, first visits do not determine the rewards of steps (neither
-        ``outcomes`` nor known rewards), or an argument is out of range.
+        If the release belongs to another query, if first visits do not determine the rewards of steps
+        (neither ``outcomes`` nor known rewards), or if an argument is out of range.
     """
     checks.choice("part", part, ("train", "held_out", "whole"))
     check_spec(spec)

@@ -1,9 +1,9 @@
-"""Parts of a folder with which others can check a statement without this library.
+"""Parts of a folder that allow others to check a statement without this library.
 
-The statement's part ``query`` describes the released sums, their grid and their bounds. Sensitivities can be
-derived from it. ``release.csv`` has the numbers of ``release.parquet`` as text.
-``ledger.jsonl`` has the entries of the dataset in the ledger up to the release; entries of other datasets are
-present by their hash only. :mod:`discreet.checker` reads these files.
+The part ``query`` of a statement describes the released sums, their grid and their bounds. Sensitivities can
+be derived from it. ``release.csv`` contains the numbers of ``release.parquet`` as text. ``ledger.jsonl``
+contains the entries of the dataset in the ledger, up to the release. Entries of other datasets are
+represented only by their hashes. :mod:`discreet.checker` reads these files.
 """
 
 from __future__ import annotations
@@ -34,24 +34,31 @@ _DERIVATIONS = {
     "pairs.",
     "linear sums": "A user adds phi phi^T, phi y or phi (e_s - 1/S)^T to the sums of each question about "
     "their step. The worst cosine of two feature vectors within the bound gives a question's sensitivity.",
+    "contexts": "A user adds phi phi^T and phi (y - 1/2) to the sums of an action, for each of at most m "
+    "visits (m is given as episodes). The vector e_a (x) phi is as long as phi, so all actions together have "
+    "the sensitivity of one action, and m visits have m times that of one.",
 }
 
 
 def stated_query(tables: StoredTables) -> dict[str, Any]:
-    """Return the statement's part ``query``, which depends only on the metadata of the release."""
+    """Return the part ``query`` of a statement, which depends only on the metadata of the release."""
     facts, layout = tables.facts, tables.facts.layout
     kind = "linear sums" if facts.linear else "first visits" if facts.first_visits else "counts"
+    questions = [dict(one["question"]) for one in facts.query.get("questions", ())] if facts.linear else None
+    if facts.contexts:
+        questions = [{"kind": "pair", "step": 0, "low": 0.0, "high": 1.0, "centre": True, "half": None}]
     families: dict[str, dict[str, Any]] = {}
     for name, _, shape in tables.shapes():
         unit = getattr(facts.laws.get(name), "unit", None)
         families.setdefault(name, {"grid": unit, "cells": 0})["cells"] += math.prod(shape)
     return {
         "kind": kind, "steps": layout.horizon, "states": layout.states, "actions": layout.actions,
-        "pooled": False, "first": facts.first_visits, "start": None, "episodes": facts.episodes,
+        "pooled": False, "first": facts.first_visits, "start": None,
+        "episodes": facts.query["visits"] if facts.contexts else facts.episodes,
         "families": families,
         "features": dict(facts.query["features"]) if facts.linear else None,
-        "questions": [dict(one["question"]) for one in facts.query["questions"]] if facts.linear else None,
-        "derivation": _DERIVATIONS[kind],
+        "questions": questions,
+        "derivation": _DERIVATIONS["contexts" if facts.contexts else kind],
     }  # fmt: skip
 
 
@@ -70,10 +77,11 @@ def csv_room(size: int) -> int:
 def write_csv(tables: StoredTables, folder: Path) -> None:
     """Write ``release.csv``: the cells of a release in the order of ``release.parquet``.
 
-    The first lines, ``# name=value``, repeat facts of the statement. A release with more than a million cells
-    gets no such file.
+    The first lines, ``# name=value``, repeat facts of the statement. No file is written for a release with
+    more than a million cells.
 
-    tables : the release. folder : folder of the file
+    - tables : the release.
+    - folder : folder of the file.
     """
     if _size(tables) <= _MOST_CELLS:
         write_aside(folder / CSV_NAME, "".join(_lines(tables)).encode())
@@ -101,7 +109,8 @@ def _lines(tables: StoredTables) -> Iterator[str]:
 def ledger_lines(entries: Any, dataset: str, number: int) -> str:
     """Return the text of ``ledger.jsonl``.
 
-    entries : all entries of the ledger, in order. dataset, number : dataset, and number of the last entry
+    - entries : all entries of the ledger, in order.
+    - dataset, number : dataset, and number of the last entry.
     """
     return "".join(
         json.dumps({"hash": one.hash, **({"text": one.text} if one.dataset in ("", dataset) else {})}) + "\n"

@@ -1,4 +1,4 @@
-"""Page about a fitted codebook for the data protection officer, made from ``codebook.json`` only.
+"""Page about a fitted codebook for the data protection officer, computed only from ``codebook.json``.
 
 A codebook that was fitted to users' data is a private release, like a release for a policy. The page has the
 same parts and wording as the page about a policy (:mod:`discreet.reports.dpo_report`), except for the
@@ -32,7 +32,10 @@ def _title(doc: Document) -> str:
 
 
 def _document(facts: Document) -> dict[str, Any]:
-    """Return the document from which the page is written. facts : content of ``codebook.json``."""
+    """Return the document from which the page is written.
+
+    - facts : content of ``codebook.json``.
+    """
     guarantee = Guarantee.from_dict(facts["guarantee"])
     held, users = facts["ledger"], int(facts["users"])
     run: Any = SimpleNamespace(
@@ -125,7 +128,10 @@ The arguments of each function are the content of ``codebook.json`` and the SHA-
 
 
 def write_codebook_pages(folder: Path, text: str) -> None:
-    """Write the pages about a codebook into a folder. text : the text that ``codebook.json`` will have."""
+    """Write the pages about a codebook into a folder.
+
+    - text : future content of ``codebook.json``.
+    """
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     for name, lines in PAGES.items():
         (folder / name).write_text(text_of(lines(json.loads(text), fingerprint)), "utf-8", newline="\n")

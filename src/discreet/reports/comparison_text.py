@@ -1,6 +1,6 @@
 """Section of the report on decision points that compares the learned policy with rules given by the user.
 
-If the report says that the learned policy is better than a rule, the same sentence states the condition of
+If the report states that the learned policy is better than a rule, the same sentence states the condition of
 this claim. The report makes the claim only if the verdict on the policy itself is "shown".
 """
 
@@ -31,8 +31,8 @@ class Difference:
     ----------
     visits : number of users who visited the state (first visits)
     usual, usual_share : most frequent action of these users, and the share of users who took it
-    learned, rule : actions that the policy and the rule select, as text; "as before" if the policy or the
-        rule does not change the users' behaviour
+    learned, rule : actions that the policy and the rule select, as text; "as before" if the action of the
+        users does not change
     """
 
     state: str
@@ -109,8 +109,8 @@ def compared_rows(one: Compared, cells: Any) -> list[tuple[Text, ...]]:
 def compared_sentence(one: Compared) -> str:
     """Return the sentence about the learned policy and one rule.
 
-    The sentence either claims that the learned policy is better, with the condition of this claim, or gives
-    the reason why it does not claim this.
+    The sentence states that the learned policy is better, with the condition of this claim. Otherwise, it
+    states why the report does not make this claim.
     """
     found, gain = one.found, one.found.difference
     if found.rule.gain is None:

@@ -1,7 +1,7 @@
 """Report on decision points: the changes that the policy makes, their gain, and the conditions of the gain.
 
 All results are computed from the release, the policy that was learned from it and public facts, so the report
-costs no privacy. The first line says whether the gain is shown, and on which condition
+costs no privacy. The first line states whether the gain is shown, and under which condition
 (:mod:`discreet.reports.verdict_text`). All numbers are in the units of the data; all labels are those of the
 schema.
 """
@@ -80,8 +80,8 @@ class StateChange:
         deviation of the noise in this number
     usual, usual_share : the users' most frequent action, and the share of users who took it
     action, action_share : action that the policy selects, and the share of users who took it
-    gain, gain_deviation : expected additional return of one changed decision, and its standard deviation. The
-        estimate is from the half of the information that was used to choose the change
+    gain, gain_deviation : expected additional return of one changed decision, and its standard deviation. It
+        is estimated from the half of the information with which the change was chosen
     """
 
     state: str
@@ -99,8 +99,8 @@ class StateChange:
 class StateOutcome:
     """Outcome of one action in one state, as the report prints it.
 
-    changed : True if the policy changes this state. asked : True if the policy changes this state and selects
-    this action.
+    - changed : True if the policy changes this state.
+    - asked : True if the policy also selects this action.
     """
 
     state: str
@@ -124,27 +124,29 @@ class StateOutcome:
 
 @dataclass(frozen=True, eq=False)
 class DecisionReport(ReportPage):
-    """Results for a policy of decision points, computed from the release from which it was learned.
+    """Results for a policy of decision points, computed from the release.
 
     Parameters
     ----------
     verdict : the first line of the report
-    judged : the numbers on which the verdict is based
+    judged : the numbers from which the verdict is computed
     gain : gain of the learned policy over the users' behaviour
     behaviour, learned : values of the users' behaviour and of the learned policy
     others : gains of policies that are defined without outcomes, for example the uniform policy, by name;
         None if too few users acted like the policy
-    lacking : for each policy in ``others``, the share of its decisions that lack support changes : the
-    changed states, in decreasing order of visits changed_decisions : expected number of decisions in changed
-    states, per episode agreeing : share of the decisions in changed states in which users took the action of
-    the policy effective : effective number of decisions on which the gain is based (Kish's effective sample
-    size) path : (number of changed states, estimate, low, high) of the gain of policies with more or fewer
-    changes supported : share of decisions at (state, action) pairs whose counts are significantly above the
-    noise ended : share of episodes that reached a terminal state before the last step compared : comparisons
-    of the learned policy with rules measured : data from which the gain is estimated, "returns" or
-    "transitions" outcomes : outcomes of actions, by state; changed states come first groups : label and
-    result of each declared group of users planned : "world model" or "decision points", which the learner
-    ``world-model`` has chosen; otherwise empty
+    lacking : for each policy in ``others``, the share of its decisions without support
+    changes : changed states, in decreasing order of visits
+    changed_decisions : expected number of decisions in changed states, per episode
+    agreeing : share of the decisions in changed states in which users took the action of the policy
+    effective : effective number of decisions on which the gain is based (Kish's effective sample size)
+    path : (number of changed states, estimate, low, high) of the gain of policies with more or fewer changes
+    supported : share of decisions at (state, action) pairs whose counts are significantly above the noise
+    ended : share of episodes that reached a terminal state before the last step
+    compared : comparisons of the learned policy with rules
+    measured : data from which the gain is estimated, "returns" or "transitions"
+    outcomes : outcomes of actions, by state; changed states come first
+    groups : label and result of each declared group of users
+    planned : "world model" or "decision points" if the learner ``world-model`` chose it; otherwise empty
     """
 
     __repr__ = brief
@@ -451,8 +453,8 @@ class DecisionReport(ReportPage):
     def _outcome_figure(self) -> Figure:
         """Draw one panel per state, with one row per action.
 
-        A row shows two estimates with their intervals: what users earned, and what is expected from the
-        states to which they went next.
+        A row shows two estimates with their intervals: the mean return of users, and the return expected from
+        their next states.
         """
         from matplotlib.figure import Figure
 

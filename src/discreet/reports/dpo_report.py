@@ -1,9 +1,9 @@
 """Page for a data protection officer: the privacy statement in plain words, and questions for the officer.
 
 Like ``statement.md``, the page depends only on ``statement.json``. Therefore ``discreet verify`` can make the
-page again and compare it. Readers can fill in only the blank lines of the page. The page lists points that
-paraphrase NIST SP 800-226 (March 2025). The software answers each point for which it has a number; the other
-points are questions. All numbers are rounded up, as on the page of the statement.
+page again and compare it. Only the blank lines of the page can be filled in. The page lists points that
+paraphrase NIST SP 800-226 (March 2025). A point is answered if the software has a number for it; otherwise,
+it is a question. All numbers are rounded up, as on the page of the statement.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ def page(
     ----------
     doc : document that states the facts about the release.
     title : title of the page.
-    fields : names and texts that describe what was done.
+    fields : names and strings that describe what was done.
     terms : names and explanations of the terms in the glossary.
     signed : fingerprint, line of the operator, and line of the approver.
     made : file whose numbers the page repeats.
     checked : command that checks the page.
     read : other file that the signer has to read.
-    own : answers to NIST's points, by title of the point. They replace the answers about a policy.
+    own : answers to points of NIST's list, by title of the point. They replace the answers about a policy.
     """
     said = {key.removeprefix("officer."): text for key, text in said_in(doc).items()}
     yield Heading(1, title)
@@ -122,9 +122,10 @@ def page(
 
 # --------------------------------------------------------------------------------------- what was declared
 def declared_fields(doc: Document, declared: Document, unnamed: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of declared facts, for example the users, the controller and the purpose.
+    """Yield the names and strings of declared facts, for example the users, the controller and the purpose.
 
-    declared : declarations of the schema. unnamed : True if no purpose was given for the release.
+    - declared : declarations of the schema.
+    - unnamed : True if no purpose was given for the release.
     """
     people, said = doc["population"], said_in(doc)
 
@@ -232,7 +233,8 @@ def _promise(doc: Document) -> Iterator[Block]:
 def _row(said: Mapping[str, str], columns: Iterable[tuple[Document, Document]]) -> str:
     """Return the label of the table row with e^epsilon.
 
-    said : sentence templates. columns : for each column, the guarantee or totals, and the attacker's bounds.
+    - said : sentence templates.
+    - columns : for each column, the guarantee or totals, and the bounds on the attacker.
     """
     several = any(one["delta"] for one, _ in columns)
     return said["row"].format(plus=said["epsilon, plus"] if several else "")
@@ -243,7 +245,7 @@ def _times(epsilon: float | None, said: Mapping[str, str]) -> str:
 
 
 def _coin(attacker: Document) -> float:
-    """Return the probability that an attacker's best guess between two equally likely records is right."""
+    """Return the probability that an attacker guesses correctly between two equally likely records."""
     return {row["prior"]: float(row["right_guess"]) for row in attacker["priors"]}[0.5]
 
 
@@ -284,7 +286,8 @@ def glossary(
 ) -> Iterator[tuple[str, str]]:
     """Yield names and explanations of the terms that this page or the statement uses.
 
-    release : name of the file that contains the release. statement : True if the folder has a statement.
+    - release : name of the file that contains the release.
+    - statement : True if the folder has a statement.
     """
     guarantee, people, ledger, said = doc["guarantee"], doc["population"], doc["ledger"], said_in(doc)
 
@@ -348,9 +351,9 @@ def _compared(doc: Document, read: str) -> Iterator[Block]:
 
 # ------------------------------------------------------------------------------------------- the points
 def _points(doc: Document, own: Mapping[str, str]) -> Iterator[Block]:
-    """Yield the section with NIST's points, the software's answers, and questions to the officer.
+    """Yield the section with NIST's points, the software's answers, and questions for the officer.
 
-    own : answers that replace the usual answers, by title of the point.
+    own : answers that replace the default answers, by title of the point.
     """
     found = [(title, own.get(title, answer), asked) for title, answer, asked in _asked(doc)]
     known, asked = (sum(bool(point[i]) for point in found) for i in (1, 2))

@@ -1,8 +1,8 @@
 """Report on decision points in the format of earlier statement versions, used to verify old folders.
 
-New reports do not use this format, because it has a defect. It says "shown to be better" for every gain whose
-interval is above 0, even if an unrecorded cause could explain the gain. A report in this format contains no
-test for such a cause.
+New reports do not use this format, because it has a defect. It states "shown to be better" for every gain
+whose interval is above 0, even if an unrecorded cause could explain the gain. A report in this format
+contains no test for such a cause.
 """
 
 from __future__ import annotations

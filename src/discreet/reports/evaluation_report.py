@@ -1,8 +1,8 @@
 """Report on policies that were evaluated with a release, for the command `discreet evaluate`.
 
-Sentences about a gain from first visits are those of the verdict on a learned policy
-(:mod:`discreet.reports.verdict_text`). Counts per step hold no returns of episodes, so no consistency test
-and no bound for a hidden cause exist for them, and the sentence says so.
+Sentences about gains from first visits are the same as in the verdict on a learned policy
+(:mod:`discreet.reports.verdict_text`). Counts per step contain no returns of episodes. Therefore they allow
+no consistency test and no bound for a hidden cause, and the sentence states this.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from discreet.utils.document import Block, Bullets, Heading, Paragraph, Table
 
 __all__ = ["JUDGED", "EvaluatedPolicy", "EvaluationReport"]
 
-JUDGED = "judged.jsonl"  # record of the evaluations beside a release
+JUDGED = "judged.jsonl"  # record of the evaluations, in the folder of the release
 _SAYS_WHY = ("contradicted", "state incomplete", "fragile", "unchecked", "shown")
 _PARTS = {"whole": "the whole release", "held_out": "the held-out part", "train": "the training part"}
 
@@ -36,9 +36,9 @@ class EvaluatedPolicy:
     Parameters
     ----------
     name : path of the policy, as it was given
-    gain : gain over what people did
-    changes : number of states in which the policy does not act as before at some step
-    made_from : origin of the policy; None: not known
+    gain : gain over the behaviour policy
+    changes : number of states in which the policy differs from the behaviour policy at some step
+    made_from : origin of the policy; None if unknown
     verdict : verdict; None for counts per step
     related : True if the policy was learned from another release of the same population
     """
@@ -54,7 +54,7 @@ class EvaluatedPolicy:
 
     @property
     def kind(self) -> str:
-        """Return the kind of the verdict, "unknown" if support lacks, or "untested" for counts per step."""
+        """Kind of the verdict. It is "unknown" without support, and "untested" for counts per step."""
         if not self.changes:
             return "unchanged"
         if not self.gain.known:
@@ -70,18 +70,18 @@ class EvaluationReport(ReportPage):
 
     Parameters
     ----------
-    gains : gains and differences, as they were estimated
+    gains : estimated gains and differences
     policies : results of the policies
-    behaviour : value of what people did; None for counts per step
+    behaviour : value of the behaviour policy; None for counts per step
     ended : share of episodes that reached a terminal state
     named : function that returns the labels of state and action for a row of the layout; None for counts per
         step
-    share : share of the training part
-    made : how the policies were made, as the user states it
+    share : share of the users in the training part
+    made : origin of the policies, as stated by the user
     earlier : number of earlier calls with other policies on data of the same release
     users : number of users in the release
     guarantee : sentence about the guarantee of the release
-    synthetic : True if the people of the release are synthetic
+    synthetic : True if the users of the release are synthetic
     """
 
     __repr__ = brief
@@ -136,7 +136,7 @@ class EvaluationReport(ReportPage):
         }
 
     def sentence(self, one: EvaluatedPolicy) -> str:
-        """Return the sentence about one policy, with the condition of what it claims."""
+        """Return the sentence about one policy, including the condition of its claim."""
         gain = one.gain
         interval = f"{100 * gain.level:.4g} % interval {number(gain.low)} to {number(gain.high)}"
         if one.kind == "unchanged":
@@ -184,7 +184,7 @@ class EvaluationReport(ReportPage):
 
     @staticmethod
     def _factor(one: EvaluatedPolicy) -> str:
-        """Return the largest change of the odds, by a cause at each step, up to which the gain stands."""
+        """Return the largest factor of the odds, for a cause at each step, up to which the gain holds."""
         if one.verdict is None or one.kind not in ("fragile", "unchecked", "shown"):
             return ""
         return times(one.verdict.cause.each_step)
@@ -220,7 +220,7 @@ class EvaluationReport(ReportPage):
         return [*notes, *self._warnings(), "No data were read and no budget was spent."]
 
     def _warnings(self) -> list[str]:
-        """Return the sentences about what the intervals do not allow for in this call."""
+        """Return sentences about effects that the intervals of this call do not include."""
         found = [
             f"{one.name} was learned from another release of the same population: its interval is too "
             "favourable if the same people are in both."

@@ -1,4 +1,4 @@
-"""Report on a policy that was learned from sums of features, with the results that such a release supports.
+"""Report on a policy that was learned from sums of features.
 
 With ``judged = true``, the policy is learned from one half of the users. The gain of the policy over the
 users' behaviour is then estimated from the other half (:mod:`~discreet.learners.ope.linear_gains`). Otherwise
@@ -35,7 +35,7 @@ class LinearReport(ReportPage):
 
     @property
     def verdict(self) -> str:
-        """Return a sentence that says whether the policy is shown to be better than the users' behaviour."""
+        """Sentence that states whether the policy is shown to be better than the users' behaviour."""
         return in_markdown(self._verdict(), plain=True)
 
     def _verdict(self) -> Text:

@@ -1,6 +1,6 @@
 """Sentences and labels of the privacy statement and its pages, by version of the statement.
 
-``phrases.toml`` contains the texts of the newest version, and ``phrases_4.toml`` the texts that were
+``phrases.toml`` contains the strings of the newest version, and ``phrases_4.toml`` the strings that were
 different in version 4. Sentences that claim something about epsilon, delta, rho and mu are in
 :mod:`discreet.accounting.text.sentence_templates`, where each of them is tested.
 """
@@ -20,7 +20,7 @@ __all__ = ["phrases"]
 
 @cache
 def phrases(version: int = VERSION) -> Mapping[str, str]:
-    """Return the texts of a version by key, for example ``"officer.made"``.
+    """Return the strings of a version by key, for example ``"officer.made"``.
 
     The mapping also contains the templates of :func:`words`. Raises ``ValueError`` for a version that cannot
     be read.

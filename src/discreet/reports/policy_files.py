@@ -1,4 +1,4 @@
-"""Policies as files: ``policy.csv``, a table, and ``policy.py``, a program that runs without this library.
+"""Policies as files: the table ``policy.csv``, and ``policy.py``, a program that runs without this library.
 
 ``policy.csv`` has one row for each step and state, in this order:
 
@@ -18,14 +18,14 @@ value           pessimistic value of the planner's own action; empty if ``suppor
 behaviour       index of the most frequent action in the noisy counts; empty if not known
 ==============  ==================================================================================
 
-The table of the learner ``decision-points`` is different. There, ``value`` is the expected return that begins
-at the first visit to a changed state, if all changes are made. Two more columns, ``value_low`` and
-``value_high``, hold the interval of ``value``. These three columns are empty in states that are not changed,
-or if the value is not known.
+The table of the learner ``decision-points`` is different. There, ``value`` is the expected return from the
+first visit to a changed state, if all changes are made. The additional columns ``value_low`` and
+``value_high`` contain the interval of ``value``. These three columns are empty in states that are not
+changed, or if the value is not known.
 
-The option ``unsupported`` sets the content of ``action`` at a step and state without support: nothing
-(``abstain``), the users' most frequent action (``behaviour``), or the planner's own action (``policy``). Both
-files are post-processing of the release.
+The option ``unsupported`` determines ``action`` at a step and state without support. The values are
+``abstain`` (no action), ``behaviour`` (the users' most frequent action) and ``policy`` (the planner's own
+action). Both files are post-processing of the release.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Unsupported = Literal["abstain", "behaviour", "policy"]
 
 __all__ = ["PolicyTable", "Unsupported", "read_policy", "write_policy"]
 
-_AS_BEFORE = 6  # since this version of the statement, files of decision points do not say "abstains"
+_AS_BEFORE = 6  # since this version of the statement, files of decision points no longer contain "abstains"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,8 +65,8 @@ class PolicyTable:
 
     Parameters
     ----------
-    policy : (H, S) int, the planner's own action at every step and state, with or without support. -1 means
-        as before: no action of the policy's own
+    policy : (H, S) int, the planner's own action at every step and state, with or without support; -1 means
+        the behaviour policy
     supported : (H, S) bool, True where enough data support the planner's own action
     values : (H, S) pessimistic values of the planner's actions. If ``intervals`` is given, the values are
         estimates instead, with NaN for unknown values
@@ -133,7 +133,8 @@ class PolicyTable:
     def of(cls, learned: OfflinePolicy | DecisionPolicy, schema: Schema | None = None) -> PolicyTable:
         """Build the table from the result of an offline learner.
 
-        learned : the result. schema : source of the labels and of the number of the first step.
+        - learned : result of the learner.
+        - schema : source of the labels and of the number of the first step.
         """
         policy = np.asarray(learned.policy)
         return cls(

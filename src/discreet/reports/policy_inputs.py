@@ -1,16 +1,16 @@
-"""Files of policies that are given to an evaluation, with the origin of each policy.
+"""Files of policies for an evaluation, with the origin of each policy.
 
 - ``.csv``: columns ``state,action[,probability]`` (a rule) or ``step,state,action,...``. Also a
   ``policy.csv``, or a file of :func:`save_policy`.
-- ``.npy``: an array as in :func:`discreet.learners.ope.policy_gains.evaluate_policies`.
+- ``.npy``: an array in the format of :func:`discreet.learners.ope.policy_gains.evaluate_policies`.
 - ``.parquet``: a file of :func:`save_policy`.
 - ``.py``: a ``policy.py``, which is executed.
 - A folder: its ``policy.csv``.
 
-In states that a file does not name, or where its action is empty, users continue as before. The origin
-(:mod:`discreet.learners.ope.policy_origin`) is in a comment line of a CSV file, or in the metadata of a
-Parquet file. A ``policy.csv`` or ``policy.py`` beside a ``release.parquet`` without such a line was computed
-from all of this release.
+If a file does not name a state, or its action is empty, the behaviour policy acts there. The origin
+(:mod:`discreet.learners.ope.policy_origin`) is in a comment line of a CSV file or in the metadata of a
+Parquet file. Without such a line, a ``policy.csv`` or ``policy.py`` next to a ``release.parquet`` is
+assumed to be computed from the whole release.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class GivenPolicy:
     Parameters
     ----------
     name : path of the file, as it was given
-    policy : array as in :func:`discreet.learners.ope.policy_gains.evaluate_policies`, with its origin
-    release : path of a release beside the file, from which the policy was computed; None: there is none
+    policy : array in the format of :func:`discreet.learners.ope.policy_gains.evaluate_policies`, with its
+        origin
+    release : path of the release in the same folder from which the policy was computed; None without one
     """
 
     __repr__ = brief
@@ -69,20 +70,20 @@ def read_given_policy(path: str | Path, schema: Schema, run_code: bool = False) 
     Parameters
     ----------
     path : str or Path
-        File or folder, see the module.
+        File or folder in one of the formats of the module docstring.
     schema : Schema
         Labels, sizes and the number of the first step.
     run_code : bool
-        True: a Python file may be executed.
+        If True, a Python file may be executed.
 
     Raises
     ------
     ValueError
-        If the file is missing, of another kind, or invalid; or if it is a Python file and ``run_code`` is
-        false. The message states the file.
+        If the file is missing, of another kind, or invalid, or if it is a Python file and ``run_code`` is
+        False. The message states the file.
     """
     given, path = str(path), Path(path)
-    given = f"./{given}" if given == BEHAVIOUR else given  # the name of what people did
+    given = f"./{given}" if given == BEHAVIOUR else given  # name of the behaviour policy
     if path.is_dir():
         path = path / "policy.csv"
     if not path.is_file():
@@ -107,7 +108,7 @@ def read_given_policy(path: str | Path, schema: Schema, run_code: bool = False) 
 def _origin_beside(release: Path) -> tuple[dict[str, Any] | None, Path | None]:
     try:
         content = content_hash(read_release(release))
-    except ValueError:  # sums of features: no counts that an evaluation reads
+    except ValueError:  # sums of features cannot be evaluated like counts
         return None, None
     return {"release": content, "part": "whole", "share": 1.0}, release
 
@@ -133,7 +134,9 @@ def _parsed(text: str) -> Mapping[str, Any] | None:
 
 
 def _filled(table: NDArray[np.float64], named: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return integers if every named state has one action, otherwise probabilities; -1 means as before."""
+    """Return integers if every named state has one action, otherwise probabilities; -1 means the behaviour
+    policy.
+    """
     if (table[named].max(axis=-1) == 1.0).all():
         return np.where(named, table.argmax(axis=-1), -1)
     return np.where(named[..., None], table, -1.0)
@@ -167,7 +170,7 @@ def _of_program(path: Path, schema: Schema) -> _Found:
     for h, s in np.ndindex(*shape):
         try:
             action = act(h + schema.first_step, s)
-        except Exception as error:  # the program is the user's
+        except Exception as error:  # the user supplied this program
             raise ValueError(f"act({h + schema.first_step}, {s}) failed: {error!r}") from None
         if action is not None:
             found[h, s] = checks.integer(
@@ -180,17 +183,17 @@ def save_policy(path: str | Path, policy: ArrayLike, made_from: Mapping[str, Any
     """Write a policy with its origin to a file, for `discreet evaluate`.
 
     The file has one row for each step, state and action with a positive probability. Steps, states and
-    actions are indices from 0. States in which users continue as before have no row.
+    actions are indices from 0. States in which the behaviour policy acts have no row.
 
     Parameters
     ----------
     path : str or Path
         File that ends in .csv or .parquet. An existing file is replaced.
     policy : (H, S) integers or (H, S, A) probabilities
-        -1 means as before.
+        -1 means the behaviour policy.
     made_from : mapping, optional
-        Origin: ``release``, ``part`` and ``share``. None: that of the array, as ``WorldModel.plan`` and
-        ``WorldModel.policy_table`` return it.
+        Origin: ``release``, ``part`` and ``share``. If None, the origin of the array is used, as set by
+        ``WorldModel.plan`` and ``WorldModel.policy_table``.
 
     Raises
     ------

@@ -1,10 +1,11 @@
-"""Report of a release: value of the learned policy, lack of support, and differences from the behaviour.
+"""Report on a release: value of the learned policy, missing support, and differences from the behaviour
+policy.
 
 All results are computed from the release, the policy that was learned from it and public facts, so the report
 costs no privacy. :mod:`discreet.learners.ope.count_estimates` computes values and their intervals. The first
-line says whether the lower bound of the learned policy's gain over the behaviour is above 0.
+line states whether the lower bound of the gain over the behaviour policy is above 0.
 
-``unsupported`` sets the action at a step and state where the policy lacks support
+``unsupported`` determines the action at a step and state where the policy lacks support
 (``OfflinePolicy.supported``). With ``"abstain"``, the policy selects no action. With ``"behaviour"``, it
 selects the users' most frequent action. Both choices are evaluated with the behaviour policy at this step and
 state. With ``"policy"``, the policy selects the learned action.
@@ -54,7 +55,8 @@ __all__ = ["PolicyChange", "Gap", "Report", "make_report"]
 class Gap:
     """Step and state where the policy lacks support.
 
-    visits : estimated number of visits. deviation : standard deviation of the noise in ``visits``.
+    - visits : estimated number of visits.
+    - deviation : standard deviation of the noise in ``visits``.
     """
 
     step: int
@@ -98,16 +100,17 @@ class Report(ReportPage):
     ----------
     verdict : the first line of the report
     better : True if the value of the learned policy minus that of the behaviour has a lower bound above 0
-    values : values of the policies "learned" (as deployed), "learned everywhere" (the learned action is also
-        used where support is lacking; absent if it equals "learned"), "behaviour" and "uniform"
+    values : values of the policies "learned" (as deployed), "learned everywhere", "behaviour" and "uniform".
+        "learned everywhere" also uses the learned action where support is lacking; it is absent if it equals
+        "learned"
     differences : value of the learned policy minus that of the behaviour, and minus that of the uniform
         policy
     unsupported_share, unsupported_deviation : share of the users' decisions that were made where the policy
         lacks support, and the standard deviation of this share
     unsupported_pairs : share of all (step, state) pairs where the policy lacks support
     gaps : (step, state) pairs without support that have the most visits
-    undecided_share : share of decisions where the learner gives the same largest value to several actions; it
-        then selects the first of these actions
+    undecided_share : share of decisions for which several actions have the same largest value; the learner
+        then selects the first of them
     changed_share : share of decisions that the deployed policy would have changed
     changes : changes of the users' most frequent action that affect the most decisions
     noise : standard deviation of the noise in one released count, by family of counts
@@ -372,9 +375,9 @@ def make_report(
         The layout, known rewards, and the rule for returns: units, bounds, and terminal states. Visits of
         terminal states do not count as decisions. All values are in the units of the return.
     unsupported : "abstain", "behaviour" or "policy"
-        Action at steps and states where the policy lacks support; see the docstring of the module.
+        Action at steps and states where the policy lacks support, as in the module docstring.
     level, return_bound, episodes_per_user
-        As for :func:`~discreet.learners.ope.count_estimates.evaluate`.
+        Passed to :func:`~discreet.learners.ope.count_estimates.evaluate`, which describes them.
     labels : {"states": names, "actions": names}, optional
         Public names of the states and the actions. By default, their indices are used as names.
     first_step : int
@@ -383,7 +386,7 @@ def make_report(
     Raises
     ------
     ValueError
-        If an argument has an invalid value or does not fit the other arguments.
+        If an argument has an invalid value, or if arguments are inconsistent.
     """
     checks.choice("unsupported", unsupported, ("abstain", "behaviour", "policy"))
     shape = (spec.layout.horizon, spec.layout.states)
@@ -445,7 +448,10 @@ def _report(
     release: StepwiseRelease, deployed: _Deployed, found: Evaluation,
     names: tuple[Sequence[str], Sequence[str]], first_step: int,
 ) -> Report:  # fmt: skip
-    """Return the report on the deployed policy. found : values that were estimated from the release."""
+    """Return the report on the deployed policy.
+
+    - found : values that were estimated from the release.
+    """
     spec, learned, live, lacks = deployed.spec, deployed.learned, deployed.live, deployed.lacks
     scale, offset = deployed.scale, deployed.offset
     differences = {
@@ -518,7 +524,7 @@ def _names(
         own = None if labels is None else labels.get(kind)
         if own is not None and len(own) != count:
             raise ValueError(f"labels[{kind!r}] holds {len(own)} names: must hold {count}")
-        # in a table, a bar or a line break in a name would end a cell
+        # a bar or a line break in a name would end a cell of a table
         found.append(
             [str(n) for n in range(count)]
             if own is None

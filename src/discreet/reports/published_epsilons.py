@@ -1,7 +1,7 @@
-"""Published deployments of differential privacy for comparison, with the numbers that their makers state.
+"""Published deployments of differential privacy for comparison, with the numbers that their developers state.
 
-An epsilon is meaningful only together with its unit (which data, over which period, are exchanged or removed)
-and with the parties that must be trusted. If a source states no delta, the field ``delta`` says so.
+An epsilon is meaningful only together with its unit and its trust assumptions. The unit states which data,
+over which period, are exchanged or removed. If a source states no delta, the field ``delta`` says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ __all__ = ["PUBLISHED", "Deployment"]
 class Deployment:
     """Published system that uses differential privacy.
 
-    epsilon, delta : values that the source states. unit : the data that are protected as a whole.
+    - epsilon, delta : values that the source states.
+    - unit : the data that are protected as a whole.
     """
 
     name: str

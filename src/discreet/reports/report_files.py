@@ -1,7 +1,7 @@
-"""Reports as lists of blocks, from which a page in Markdown and a page in HTML are made.
+"""Reports as lists of blocks, which are converted to a page in Markdown and a page in HTML.
 
-Both pages have the same text. The HTML page also has the figures, which show the numbers in the text. The
-release determines all contents.
+Both pages have the same text. The HTML page also has the figures, which show the numbers in the text. All
+contents are computed from the release.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def pictures_in(files: Iterable[Path]) -> dict[str, bytes]:
 
 
 def rehearsed(blocks: Sequence[Block], words: str) -> list[Block]:
-    """Return the blocks of a report with the given words at the beginning of the first paragraph.
+    """Return the blocks of a report, with the given words at the beginning of the first paragraph.
 
-    The words say that the report is a rehearsal. The first paragraph of a report is its verdict.
+    The words state that the report is a rehearsal. The first paragraph of a report is its verdict.
     """
     first, *rest = blocks
     if not isinstance(first, Paragraph):

@@ -2,9 +2,9 @@
 
 A rule selects actions with the same probabilities at every step. Its file has the columns ``state,action`` or
 ``state,action,probability``. The states and actions are labels of the schema or indices from 0. In states
-that the rule does not name, users act as before. The ``policy.csv`` of a folder can also be used as a rule,
-if the policy selects the same action at every step. Rules are public: the folder of a comparison contains
-them.
+that the rule does not name, the behaviour policy acts. The ``policy.csv`` of a folder can also be used as a
+rule, if the policy selects the same action at every step. Rules are public: the folder of a comparison
+contains them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def read_rule(path: str | Path, schema: Schema) -> StationaryRule:
 class RuleReader:
     """Reader of one file of states, actions and probabilities.
 
-    schema : schema with labels and sizes. file : rows of the file. skipped : number of lines before them.
+    - schema : schema with labels and sizes.
+    - file : rows of the file.
+    - skipped : number of lines before them.
     """
 
     _only_indices = False
@@ -122,10 +124,14 @@ class RuleReader:
         return self._rule()
 
     def steps(self, indices: bool, first: int, horizon: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the (H, S, A) probabilities and the (H, S) mask of named states of a rule for each step.
+        """Return a rule with one table per step: the (H, S, A) probabilities and the (H, S) mask of named
+        states.
 
-        - indices : True if states and actions are indices; False: labels, where all cells are labels.
-        - first : number of the first step. horizon : number of steps.
+        - indices : True if states and actions are indices; False if they are labels, when all cells are
+        labels.
+
+        - first : number of the first step.
+        - horizon : number of steps.
 
         Raises ``ValueError`` if the file is invalid.
         """
@@ -170,7 +176,7 @@ class RuleReader:
         self.rows, self.lines = [self.rows[i] for i in kept], [self.lines[i] for i in kept]
 
     def _rule(self) -> StationaryRule:
-        """Return the rule of the rows that are left."""
+        """Return the rule in the remaining rows."""
         schema, layout = self._schema, self._layout
         states = self._indices("state", schema.state_labels, layout.states)
         actions = self._indices("action", schema.action_labels, layout.actions)
@@ -219,8 +225,8 @@ class RuleReader:
     def _indices(self, column: str, labels: Sequence[str] | None, count: int) -> list[int]:
         """Return the indices of the states or actions in a column.
 
-        If all cells of the column are labels of the schema, they are read as labels, otherwise as indices.
-        Raises ``ValueError`` if some cells are labels and others are not.
+        If all cells of the column are labels of the schema, they are read as labels. Otherwise, they are read
+        as indices. Raises ``ValueError`` if some cells are labels and others are not.
         """
         cells = [row[column] if row[column] in (labels or ()) else row[column].strip() for row in self.rows]
         other = f"{column}_label"

@@ -1,10 +1,11 @@
 """Signatures of a release's folder, in the file ``signatures.json``.
 
-A signature covers the statement's fingerprint and the SHA-256 of the files that the statement does not name:
-``statement.json`` and its pages, with their content at the time of signing. ``statement.json`` names all
-other files with their hashes. So a signature covers the whole folder. After signing, no file may change, not
-even in its free lines. A second signature covers the same bytes. The signed content also includes the key,
-the name of the key's holder, and the time. A signature is not valid for another statement.
+A signature covers the statement's fingerprint and the SHA-256 of the files that the statement does not name.
+These files are ``statement.json`` and its pages, with their content at the time of signing.
+``statement.json`` names all other files with their hashes. So a signature covers the whole folder. After
+signing, no file may change, and free lines may not change either. A second signature covers the same bytes.
+The signed content also includes the key, the name of the key's holder, and the time. A signature is not valid
+for another statement.
 
 This module defines the content of ``signatures.json`` and checks it. :mod:`discreet.pipeline.approve` signs.
 """
@@ -32,14 +33,13 @@ Found = tuple[str, Any, Any, bool]
 def signed_hashes(folder: Path, names: Sequence[str] = (JSON_NAME, *PAGES)) -> dict[str, str]:
     """Return the SHA-256 of the given files of a folder, by name.
 
-    By default, these are the statement and its pages. The statement itself states the hashes of all other
-    files.
+    By default, these are the statement and its pages. The statement contains the hashes of all other files.
     """
     return {name: file_hash(folder / name) for name in names}
 
 
 def content_of(one: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of an entry that is signed: the whole entry except the signature itself."""
+    """Return the signed content of an entry: the whole entry except the signature."""
     return {key: value for key, value in one.items() if key != "signature"}
 
 

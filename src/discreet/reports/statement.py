@@ -1,35 +1,30 @@
-r"""Privacy statement of a release from offline data: a JSON file, a page, and a page for the data protection
-officer.
+r"""Privacy statement of a release from offline data: a JSON file and two pages.
 
 A statement is a function of :class:`RunFacts`: :func:`make_statement` computes all other contents from these
 facts. :mod:`discreet.pipeline.verify` computes the statement again from the files in the folder. The
 ``fingerprint`` is a SHA-256 of the statement without the fingerprint itself and without the two free lines,
-``operator`` and ``approval``. The approver of a statement writes down its fingerprint. Hashes detect changes;
-they do not identify who made the changes.
+``operator`` and ``approval``. The approver of a statement writes down its fingerprint. Hashes detect changes,
+but do not identify who made them.
 
-Scope. The privacy losses of several releases are summed. Therefore the sentence for patients, the attacker's
-table, the groups and the warnings are about *all* releases of the dataset in the ledger, up to and including
-this release. The numbers are the totals that the ledger's filter certifies
-(:meth:`discreet.ledger.ledger.Ledger.certified`) at this release's delta. The filter may have no finite
-epsilon at this delta (Gaussian noise before a release at delta = 0). Then the numbers are for delta = a tenth
-of 1/users. The cost of this release by itself is also stated. The total of the filter holds even if later
-releases depended on the results of earlier releases. If the owner had set this total as a limit before the
-first release, all these releases would have been allowed. Without a ledger, the statement is only about this
-release, and says so.
+*Scope.* The privacy losses of several releases are added. Therefore the sentence for patients, the attacker's
+table, the groups and the warnings refer to *all* releases of the dataset in the ledger, up to and including
+this release. The numbers are totals at this release's delta that the ledger's filter certifies
+(:meth:`discreet.ledger.ledger.Ledger.certified`). The filter may have no finite epsilon at this delta
+(Gaussian noise before a release at delta = 0). Then the numbers are for delta = 0.1/users. The cost of this
+release alone is also stated. The total of the filter holds even if later releases depended on the results of
+earlier releases. Without a ledger, the statement refers only to this release, and states this.
 
-Excluded content: the statement contains neither the command line nor paths, because these can reveal private
-information.
+The statement contains neither the command line nor paths, because these can reveal private information.
 
-Sentences. (epsilon, delta)-privacy says that P(E) <= e^epsilon P'(E) + delta for every event E. Here P is the
-distribution of the release with your data, and P' is the distribution with another user's data instead of
+*Sentences.* (epsilon, delta)-privacy means that P(E) <= e^epsilon P'(E) + delta for every event E. Here P is
+the distribution of the release with your data, and P' is the distribution with another user's data instead of
 yours. The sentence for patients and the attacker's table (:mod:`discreet.reports.trade_off_function`) state
-exactly this fact. Every printed number is rounded up. Sentences about these numbers are defined in
-:mod:`discreet.accounting.text.sentence_templates`, by version: a statement is verified with the sentences of
-the version that it states.
+exactly this. Every printed number is rounded up. Sentences about these numbers are defined in
+:mod:`discreet.accounting.text.sentence_templates`, by version. A statement is verified with the sentences of
+its version.
 
-delta against 1/users. A mechanism that publishes the raw data of one user chosen at random is
-(0, 1/users)-private. So a delta above 1/users is rejected, and a delta above a tenth of 1/users causes a
-warning.
+*delta compared with 1/users.* A mechanism that publishes the raw data of one user chosen at random is (0,
+1/users)-private. Therefore a delta above 1/users is rejected, and a delta above 0.1/users causes a warning.
 """
 
 from __future__ import annotations
@@ -206,9 +201,9 @@ class LedgerFacts:
 
 
 def dry_run_ledger_facts(ledger: _ReadableLedger, dataset: str) -> LedgerFacts:
-    """Return invented facts about a reservation.
+    """Return placeholder facts about a reservation.
 
-    They are used to test, before budget is spent, whether a statement can be made.
+    With them, a statement can be tested before budget is spent.
     """
     none = dict.fromkeys((*_TOTALS, "limit_epsilon", "limit_delta"))
     together = {**dict.fromkeys(_TOGETHER), "reservations": 1}
@@ -220,8 +215,8 @@ class SecondGroup:
     """Mechanism on a second group of users, whose records are not in the release of the run.
 
     A keyed hash of the identifier divides users into the two groups before anything is counted. Each user is
-    in one group, and both mechanisms have the same privacy loss. The guarantee of the run is therefore that
-    of every user (parallel composition; :mod:`discreet.mechanisms.dataset.clipped_sum`).
+    in one group, and both mechanisms have the same privacy loss. Therefore the guarantee of the run holds for
+    every user (parallel composition; :mod:`discreet.mechanisms.dataset.clipped_sum`).
 
     share : expected share of users in this group, in (0, 1).
 
@@ -262,7 +257,7 @@ class RunFacts:
     ----------
     schema : Schema
     users : int
-        Number of users, at least 1; with a second group, of both groups together.
+        Number of users, at least 1. With a second group, the number of both groups together.
     guarantee : Guarantee
         Privacy guarantee of the release.
     records : tuple
@@ -275,15 +270,14 @@ class RunFacts:
         Hashes (by :func:`file_hash`) of all files in the folder except the statement and its pages. Names
         separate folders by ``/``.
     ledger : LedgerFacts or None
-        Facts about the entry in the ledger. If no ledger recorded the release, the value is None, and the
-        statement says so in capitals. The value must be None for data that were generated from a schema and
-        for noise from a seed, because they spend no budget and protect no user.
+        Facts about the entry in the ledger. None if no ledger recorded the release; the statement then states
+        this in capitals. Must be None for data that were generated from a schema and for noise from a seed,
+        because they spend no budget and protect no user.
     synthetic : bool
-        True for synthetic data; the statement is then not about real users. If they are users of an earlier
-        release's model, ``options`` has the facts in their mark.
+        True for synthetic data; the statement is then not about real users. If they were drawn from the model
+        of an earlier release, ``options`` contains the facts of their mark.
     replanned : bool
-        True if this run read no user data, because it planned again from an earlier release whose budget was
-        already spent.
+        True if this run read no user data, because it planned again from an earlier release.
     date : str
         Date of the release, in ISO 8601.
     verdict : mapping, optional
@@ -356,9 +350,9 @@ class RunFacts:
 
 
 def check_encodable(name: str, value: str) -> None:
-    """Raise ``ValueError`` if a text cannot be encoded in UTF-8.
+    """Raise ``ValueError`` if a string cannot be encoded in UTF-8.
 
-    Such text can come from a command line or a path with bytes that cannot be decoded.
+    Such text can come from bytes in a command line or a path that cannot be decoded.
     """
     try:
         value.encode()
@@ -383,7 +377,7 @@ def file_hash(path: str | Path) -> str:
 
 
 def check_delta(delta: float, users: int) -> str:
-    """Return ``"warn"`` if delta is above a tenth of 1/users, ``"pure"`` if delta is 0, else ``"small"``.
+    """Return ``"warn"`` if delta is above 0.1/users, ``"pure"`` if delta is 0, and otherwise ``"small"``.
 
     Raises ``ValueError`` if delta is above 1/users.
     """
@@ -508,10 +502,9 @@ def _population(facts: RunFacts) -> dict[str, Any]:
 
 
 def _check_known_to(version: int, facts: RunFacts) -> None:
-    """Raise ``ValueError`` if a run uses features that the given version of the statement does not have.
+    """Raise ``ValueError`` if a run uses features that the given version of the statement does not support.
 
-    The report of that version would not mention these features, for example that the outcome of some users is
-    not known.
+    The report of that version would not mention these features.
     """
     if version >= _GROUPED:
         return
@@ -567,9 +560,9 @@ def write_statement(folder: str | Path, statement: Statement) -> None:
 def published_hashes(document: Mapping[str, Any]) -> dict[str, str]:
     """Return the hashes of all files of a folder, by name, as the ledger stores them.
 
-    Two lines of the statement and the free lines of its pages are filled in later. Therefore the entry of
-    ``statement.json`` is its fingerprint, and the entry of each page is the SHA-256 of the page with empty
-    free lines. The entry of any other file is its SHA-256.
+    Two lines of the statement and the free lines of its pages are filled in later. Therefore the value for
+    ``statement.json`` is its fingerprint, and the value for each page is the SHA-256 of the page with empty
+    free lines. The value for any other file is its SHA-256.
     """
     empty = {**document, **dict.fromkeys(FREE, "")}
     return {
@@ -599,10 +592,11 @@ def configuration_of(algorithm: str, options: Mapping[str, Any]) -> dict[str, An
 
 @dataclass(frozen=True)
 class _Whole:
-    """Totals over all releases that the statement is about.
+    """Totals over all releases to which the statement refers.
 
-    releases : number of these releases. epsilon, delta : their total privacy loss. attacker : bounds on
-    attackers who see all these releases.
+    - releases : number of these releases.
+    - epsilon, delta : their total privacy loss.
+    - attacker : bounds on attackers who see all these releases.
     """
 
     releases: int
@@ -666,7 +660,7 @@ def _group(attacker: TradeOff, people: int, delta: float) -> dict[str, Any]:
 
 
 def count_query(names: Sequence[str], schema: Schema, first_visits: bool = False) -> CountQuery | None:
-    """Return the count query whose families have exactly the given names; None if no query has these.
+    """Return the count query whose families have exactly the given names; None without such a query.
 
     first_visits : True if the release states that it contains counts of first visits.
     """
@@ -755,10 +749,11 @@ def _mechanism(record: MechanismRecord | ReportRecord, facts: RunFacts, version:
 
 
 def _second_group(second: SecondGroup, facts: RunFacts, version: int) -> dict[str, Any]:
-    """Return the statement's part about users who are not in the release: their number and mechanism."""
+    """Return the part of the statement about the second group: number of users, and mechanism."""
     proof = (_PROOFS["clipped"], _PROOFS["groups"], *_mechanism(second.record, facts, version)["proof"][1:])
     told = {**_mechanism(second.record, facts, version), "proof": list(proof)}
-    told["families"] = [{**family, "cells": 2} for family in told["families"]]  # answers and their squares
+    told["families"] = [{**family, "cells": 2} for family in told["families"]]  # sums of answers and of their
+    # squares
     return {
         "share": second.share,
         "users": second.users,
@@ -775,10 +770,11 @@ def _chance(delta: float) -> str:
 
 
 def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff, said: Mapping[str, str]) -> str:
-    """Return the first sentence of the statement, which says how much is revealed about one user.
+    """Return the first sentence of the statement, which states how much is revealed about one user.
 
-    whole : totals over all releases. alone : bounds on attackers who see only this release. said : sentence
-    templates of a version of the statement.
+    - whole : totals over all releases.
+    - alone : bounds on attackers who see only this release.
+    - said : sentence templates of a version of the statement.
     """
     guarantee, m = facts.guarantee, facts.schema.episodes_per_user
     if facts.synthetic:
@@ -809,7 +805,10 @@ def _plain(value: Any) -> str:
 
 
 def _synthetic_input(found: Sequence[Mapping[str, Any]], said: Mapping[str, str]) -> str:
-    """Return the warning about synthetic users. found : facts in the marks of their files."""
+    """Return the warning about synthetic users.
+
+    - found : facts in the marks of their files.
+    """
     names = ("release", "epsilon", "delta", "model", "seed")
     releases = (
         said["warning.model, release"].format(**{name: _plain(one[name]) for name in names})
@@ -854,7 +853,7 @@ def _warnings(facts: RunFacts, whole: _Whole, verdict: str, said: Mapping[str, s
 
 
 def _facts_of_schema(table: str, schema: Schema, said: Mapping[str, str]) -> Iterator[str]:
-    """Yield sentences about facts that were taken from the data, and about facts of unstated origin."""
+    """Yield sentences about facts that were taken from the data, and about facts without a stated origin."""
     for key, facts in (("leaks", schema.from_this_data), ("unstated", schema.unstated)):
         if facts:
             yield said[f"{table}.{key}"].format(facts=", ".join(facts))
@@ -882,7 +881,7 @@ def _covered(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
 
 
 def _of_sites(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
-    """Yield sentences about a release from several sites: its assumptions, and facts that it does not hide.
+    """Yield sentences about a release from several sites: its assumptions, and facts that it reveals.
 
     Nothing is yielded if the release is from one site or has no guarantee.
     """

@@ -1,7 +1,7 @@
-"""Page of a privacy statement in Markdown, made from the statement's JSON document only.
+"""Page of a privacy statement in Markdown, computed only from the statement's JSON document.
 
-Every number is rounded up, so that no number on the page is smaller than the actual value. All text that
-comes from outside the library is escaped, so that a name cannot imitate a line of the page.
+Every number is rounded up, so no number on the page is smaller than the true value. All text that comes from
+outside the library is escaped, so that a name cannot imitate a line of the page.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from discreet.utils.document import (
 )
 
 __all__ = [
-    "FREE", "JSON_NAME", "MARKDOWN_NAME", "hundredths", "limit_words", "markdown", "markdown_lines",
-    "never_certain", "said_in", "times", "told_in",
+    "FREE", "JSON_NAME", "MARKDOWN_NAME", "attacker_blocks", "hundredths", "limit_words", "markdown",
+    "markdown_lines", "never_certain", "said_in", "times", "told_in",
 ]  # fmt: skip
 
 JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
@@ -106,7 +106,7 @@ def _blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
         yield Bullets(tuple((Strong(warning),) for warning in doc["warnings"]))
     yield from _guarantee(doc)
     if doc["guarantee"]["epsilon"] is not None:
-        yield from _attacker(doc)
+        yield from attacker_blocks(doc)
         yield from _groups(doc["groups"], doc["population"]["episodes_per_user"], said_in(doc))
     for name, title in (("covered", "Covered"), ("not_covered", "Not covered")):
         if doc[name]:
@@ -154,7 +154,7 @@ def _guarantee(doc: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _together(together: Mapping[str, Any], said: Mapping[str, str]) -> Block:
-    """Return the paragraph on the total cost of all releases in the ledger."""
+    """Return the paragraph about the total cost of all releases in the ledger."""
     more = "".join(
         f", {symbol} = {up(together[name])}"
         for name, symbol in (("rho", "ρ"), ("mu", "μ"), ("pure", "Σε"))
@@ -166,7 +166,8 @@ def _together(together: Mapping[str, Any], said: Mapping[str, str]) -> Block:
     return _titled(f"All {together['reservations']} releases together", words)
 
 
-def _attacker(doc: Mapping[str, Any]) -> Iterator[Block]:
+def attacker_blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
+    """Yield the blocks with the bounds on an attacker: tests, advantage, posteriors, certain outcomes."""
     attacker, alone, said = doc["attacker"], doc["alone"], said_in(doc)
     rates = [_percent(test["false_positives"]) for test in attacker["tests"]]
     tests = [(said["page.true alarms"], attacker), *([(said["page.by this alone"], alone)] if alone else [])]
@@ -195,15 +196,15 @@ def _attacker(doc: Mapping[str, Any]) -> Iterator[Block]:
 def never_certain(doc: Mapping[str, Any]) -> bool:
     """Return True if every outcome of the noise is possible under every record of a user.
 
-    Then no outcome can exclude a record. The result is False for floating-point noise, because its last
-    digits can reveal a record. It is also False for randomized reports and for shuffled bits.
+    Then no outcome can exclude a record. The result is False for floating-point noise, because the last
+    digits of a number can reveal a record. It is also False for randomized reports and for shuffled bits.
     """
     kinds = [one["record"]["kind"] for one in doc["mechanisms"]]
     return doc["guarantee"]["randomness"] == "secure" and set(kinds) == {"noise"}
 
 
 def _certain(doc: Mapping[str, Any], delta: float) -> str:
-    """Return the sentence about outcomes that prove something about a user, and their probability.
+    """Return the sentence about outcomes that prove something about a user, with their probability.
 
     The probability is bounded by (epsilon, delta).
     """
@@ -254,7 +255,7 @@ def _totals(totals: Mapping[str, Any]) -> str:
 
 
 def limit_words(totals: Mapping[str, Any]) -> str:
-    """Return a text that states the owner's limit and the key with which it was signed.
+    """Return a string that states the owner's limit and the key with which it was signed.
 
     totals : totals of the ledger.
     """

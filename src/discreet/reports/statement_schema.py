@@ -1,8 +1,8 @@
 """JSON Schema of ``statement.json``, and a validator for the schema keywords that are used.
 
-Objects allow only the keys that the schema names, so that nothing can be added to a statement unnoticed.
-Three parts are not fixed by the schema: the line of the operator, the line of the approver, and the options
-of the algorithm. The statement contains a hash of these options.
+Objects allow only the keys that the schema names. Therefore additional content in a statement is always
+detected. The schema does not determine three parts: the line of the operator, the line of the approver, and
+the options of the algorithm. The statement contains a hash of these options.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT = "discreet privacy statement"
-# Versions 1 to 3 of the statement can no longer be read. In version 1, guarantees were texts. In version
-# 2, the sentence was about one release only, and the statement contained the command. Version 3 did not state
-# the declarations, nor who signed the limit. Version 4 can be read; its sentences about epsilon, delta, rho
-# and mu are different (discreet.accounting.text.earlier_sentences). Version 5 has no query.
+# Versions 1 to 3 of the statement can no longer be read. In version 1, guarantees were texts. In version 2,
+# the sentence was about one release, and the statement contained the command. Version 3 stated neither the
+# declarations nor the signer of the limit. Version 4 can be read; its sentences about epsilon, delta, rho and
+# mu are different (discreet.accounting.text.earlier_sentences). Version 5 has no query.
 ADDED: Mapping[int, tuple[str, ...]] = {
     5: ("guarantee.exceeds", "verdict", "data.reward.censored"),
     6: ("query",),
@@ -215,7 +215,7 @@ JSON_SCHEMA: dict[str, Any] = {
             "covered": _list(_TEXT),
             "not_covered": _list(_TEXT),
             "mechanisms": _list(_MECHANISM),
-            # users who are not in the release and answered a question about the policy; missing without them
+            # users of the second group, who answered a question about the policy; absent without such a group
             "second_group": _table(
                 {"share": _RATE, "users": _COUNT, "users_of_release": _COUNT, "mechanism": _MECHANISM}
             ),
@@ -347,7 +347,7 @@ def ordered(value: Any, schema: Mapping[str, Any] = JSON_SCHEMA) -> Any:
     form.
 
     Keys that the schema does not name are sorted. Objects for which the schema names no keys are unchanged.
-    These are the mechanism records, in which the order of tables has a meaning.
+    These objects are the mechanism records; the order of their tables has a meaning.
     """
     if isinstance(value, dict):
         if not schema.keys() & {"properties", "additionalProperties", "anyOf"}:
@@ -371,7 +371,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _lacked(version: int) -> Iterator[list[str]]:
-    """Yield the paths of the keys that versions later than ``version`` added."""
+    """Yield the paths of the keys that versions after ``version`` added."""
     for added, paths in ADDED.items():
         if added > version:
             yield from (path.split(".") for path in paths)
@@ -406,7 +406,7 @@ def _schema(version: int) -> dict[str, Any]:
 
 
 def violations(value: Any, schema: Mapping[str, Any] | None = None, path: str = "$") -> Iterator[str]:
-    """Yield a description of each place where a parsed JSON value violates the schema, with its location.
+    """Yield a description, with location, of each place where a parsed JSON value violates the schema.
 
     The supported keywords are ``type``, ``const``, ``enum``, ``pattern``, ``minimum`` and ``maximum``. The
     keywords ``properties``, ``required``, ``additionalProperties``, ``items`` and ``anyOf`` are also

@@ -1,17 +1,17 @@
-r"""Bounds that a guarantee gives on attackers who test whether the data of one user or of another were used.
+r"""Bounds on attackers who test whether the data of one user, or of another user, were used.
 
-The attacker sees everything that is released, knows all other users' data, and asks whether the dataset x or
-its neighbour x' was the input (membership, or any attribute of one user). By the lemma of Neyman and Pearson,
-all such tests are described by a curve: the largest true positive rate t at each false positive rate f. Every
-bound in this module is valid. If several privacy notions are known for the same mechanism, the smallest bound
-is used.
+The attacker sees everything that is released, and knows all other users' data. The attacker asks whether the
+dataset x or its neighbour x' was the input (membership, or any attribute of one user). By the Neyman-Pearson
+lemma, all such tests are described by a curve: the largest true positive rate t at each false positive rate
+f. Every bound in this module is valid. If several privacy notions are known for the same mechanism, the
+smallest bound is used.
 
 - (epsilon, delta): t <= min(e^epsilon f + delta, 1 - e^{-epsilon} (1 - delta - f)) (Kairouz, Oh and Viswanath
   2015);
 - mu-GDP: t <= Phi(mu + Phi^{-1}(f)), exactly (Dong, Roth and Su 2022);
-- rho-zCDP: a test is post-processing. So for every order a > 1 the Renyi divergences between the Bernoulli
-  distributions with means t and f satisfy D_a(t || f) <= a rho and D_a(f || t) <= a rho. The bound is found
-  by bisection in t, for many orders; each order by itself gives a valid bound.
+- rho-zCDP: a test is post-processing. Therefore, for every order a > 1, the Renyi divergences between the
+  Bernoulli distributions with means t and f satisfy D_a(t || f) <= a rho and D_a(f || t) <= a rho. The bound
+  is found by bisection in t, for many orders; each single order gives a valid bound.
 
 Let H(epsilon) be the supremum over all tests of t - e^epsilon f. This is the hockey-stick divergence at
 epsilon, which equals the smallest delta at this epsilon. Then:
@@ -149,7 +149,7 @@ class TradeOff:
         return self.excess(0.0)
 
     def right_guess(self, prior: float) -> float:
-        """Return the largest probability that the attacker guesses rightly, at this prior in (0, 1)."""
+        """Return the largest probability of a correct guess by the attacker, at this prior in (0, 1)."""
         p = checks.real("prior", prior, 0.0, 1.0, open_low=True, open_high=True)
         p = min(p, 1.0 - p)
         return 1.0 - p + p * self.excess(math.log((1.0 - p) / p))
@@ -158,8 +158,8 @@ class TradeOff:
         """Return the largest posterior after a positive answer of a test with at least this rate of false
         positives.
 
-        If ``false_positives`` is None, the bound holds for the posterior after any outcome. In this case the
-        result is None if no pure epsilon is known, because an outcome can then reveal the record.
+        If ``false_positives`` is None, the bound holds for the posterior after any outcome. The result is
+        then None if no pure epsilon is known, because an outcome can reveal the record.
         """
         p = checks.real("prior", prior, 0.0, 1.0, open_low=True, open_high=True)
         if false_positives is None:

@@ -1,10 +1,10 @@
 """Sentences about a verdict on decision points, for the report, the statement and the officer's page.
 
-These sentences are the first line of the report, the section about the conditions of the verdict, and the
-lines about the verdict in the statement and on the officer's page. Every sentence that claims a gain also
-states the condition of this claim. The sentences of the report are made from the numbers of
-:class:`discreet.learners.ope.verdict.Verdict`. The sentences of the statement's pages are made from the part
-of ``report.json`` that :func:`stated_verdict` copies, so that the pages depend only on the statement.
+These sentences are in the first line of the report, in its section about conditions, in the statement and on
+the officer's page. Every sentence that claims a gain also states the condition of this claim. The sentences
+of the report are made from the numbers of :class:`discreet.learners.ope.verdict.Verdict`. The sentences of
+the statement's pages are made from a part of ``report.json`` that :func:`stated_verdict` copies. Therefore
+the pages depend only on the statement.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ENDED = 0.97
 NOT_EXCLUDED = "What this cannot exclude"
 
 Named = Callable[[int], tuple[str, str]]
-_CLAIMS_NOTHING = ("unchanged", "not shown")  # no gain is claimed that a hidden cause could explain
-# Kinds of verdict for which a hidden cause was found. A factor up to which the gain holds is not stated for
-# these kinds, because it would look like support for the gain.
+_CLAIMS_NOTHING = ("unchanged", "not shown")  # no gain is claimed if a hidden cause could explain it
+# Kinds of verdict for which a hidden cause was found. For these kinds, no factor up to which the gain holds
+# is stated, because it would look like support for the gain.
 REFUTED = ("contradicted", "state incomplete")
 _CONTRADICTED = "the data contradict the explanation that the actions made the difference"
 _INCOMPLETE = "the recorded state leaves out something that matters for the outcome"
@@ -121,7 +121,7 @@ def first_sentence(found: Verdict, behaviour: Gain, changes: int, ended: float, 
 
 
 def _incomplete(found: Verdict, ended: float) -> str:
-    """Return the first line of a report whose states do not explain what users earned."""
+    """Return the first line of a report if states do not explain the users' returns."""
     size = found.consistency.scale * found.consistency.levels.size
     said = (
         f"Not shown: {_INCOMPLETE}. What people went on to earn does not follow from the states that "
@@ -138,7 +138,7 @@ def _incomplete(found: Verdict, ended: float) -> str:
 
 
 def _in_a_group(test: Consistency) -> str:
-    """Return a sentence that says that the largest discrepancy of levels is in a group of users.
+    """Return a sentence that states that the largest discrepancy of levels is in a group of users.
 
     The text is empty if the largest discrepancy is in a state.
     """
@@ -171,8 +171,8 @@ def condition(each_step: float, lasting: float, ended: float) -> str:
     lasting : factor of odds up to which the gain holds against a cause that lasts longer than a step
     ended : share of episodes that reached a terminal state before the last step
     """
-    # A lasting cause can be almost the same as a cause that is drawn again at each step. So the factor of a
-    # lasting cause is at most the factor for each step.
+    # A lasting cause can be almost the same as a cause that is drawn again at each step. Therefore the factor
+    # of a lasting cause is at most the factor for each step.
     said = (
         f"if no unrecorded cause changes the odds of an action more than {_at_most(each_step)} times "
         f"({_at_most(min(lasting, each_step))} times, each decision by itself, if it lasts longer than a "
@@ -198,8 +198,8 @@ def _why(found: Verdict) -> str:
 def _contradiction(found: Verdict, named: Named) -> str:
     """Return a sentence about the state and action with the largest contradiction.
 
-    The contradiction is between two estimates of the mean return after the action. One is from observed
-    returns, the other is from the next states.
+    The contradiction is between two estimates of the mean return after the action. One estimate is from
+    observed returns, and the other is from the next states.
     """
     test, contrasts = found.consistency, found.consistency.contrasts
     at = int(abs(contrasts.z).argmax())
@@ -316,7 +316,10 @@ def _censored(found: Verdict) -> list[Block]:
 
 
 def not_excluded(kind: str) -> str:
-    """Return the sentences about causes that no release can exclude. kind : kind of the verdict."""
+    """Return the sentences about causes that no release can exclude.
+
+    - kind : kind of the verdict.
+    """
     limit = (
         "nothing in the data can exclude it"
         if kind in (*_CLAIMS_NOTHING, *REFUTED)
@@ -355,9 +358,9 @@ def stated_verdict(report: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the part of the verdict in ``report.json`` that the statement contains.
 
     Returns None if the report is not about decision points, because such a report has no verdict. The p-value
-    of a comparison is None if nothing was compared. Numbers are limited to the ranges that the schema of the
-    statement allows, so that rounding cannot make the statement invalid after the budget was spent. Raises
-    ``KeyError`` if a report on decision points lacks a number.
+    of a comparison is None if nothing was compared. Numbers are limited to the ranges in the schema of the
+    statement. Otherwise, rounding could make the statement invalid after the budget was spent. Raises
+    ``KeyError`` if a number is missing in a report on decision points.
     """
     if report.get("kind") != "decision points":
         return None
@@ -405,8 +408,9 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False, model: bool =
     The line states the kind of the verdict, the factors of a hidden cause, and the p-values of both
     comparisons.
 
-    told : the verdict in the statement. synthetic : True if the data are synthetic, so that nothing is shown
-    about real users. model : True if these are users of an earlier release's model.
+    - told : the verdict in the statement.
+    - synthetic : True if the data are synthetic. Then nothing is shown about real users.
+    - model : True if the users were drawn from the model of an earlier release.
     """
     kind, cause = told["kind"], told["hidden_cause"]
     words = verdict_words(told)

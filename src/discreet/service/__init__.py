@@ -1,23 +1,23 @@
-"""Policy service: HTTP interface for users' devices, one session, and a learner that sees only releases.
+"""Policy service: HTTP interface for users' devices, one session, and a learner that reads only releases.
 
-Modules, in the order in which they process input:
+The modules are listed in the order in which they process input:
 
-- :mod:`~discreet.service.study_config`: the study file, and all values that it fixes before the first user
-  takes part;
-- :mod:`~discreet.service.message_validation`: the check of a message's form (an error never repeats the
-  message's content);
+- :mod:`~discreet.service.study_config`: the study file, whose values are fixed before the first user takes
+  part;
+- :mod:`~discreet.service.message_validation`: the check of a message (an error never repeats the message's
+  content);
 - :mod:`~discreet.service.database`: the tables of tickets, messages, plans and releases, and the lease of the
-  only process that makes releases;
+  process that makes releases;
 - :mod:`~discreet.service.release_worker`: the steps from a complete batch to the next release, and from this
   release to the next plans;
-- :mod:`~discreet.service.shuffler`, :mod:`~discreet.service.batch_sums`: in the shuffle model, the
-  process that sees individual messages, and the sums that it sends to the service;
+- :mod:`~discreet.service.shuffler`, :mod:`~discreet.service.batch_sums`: in the shuffle model, the process
+  that receives individual messages, and the sums that it sends to the service;
 - :mod:`~discreet.service.ingest`: the queue that commits many requests in one transaction;
 - :mod:`~discreet.service.app`, :mod:`~discreet.service.server`: the HTTP application and the process that
   runs it;
 - :mod:`~discreet.service.dry_run`: a run of the real service with simulated users.
 
-This package needs ``pip install 'discreet[serve]'``. Only the command line imports it.
+This package needs ``pip install 'discreet[serve]'``. It is imported only by the command line.
 """
 
 from discreet.names import public_names

@@ -1,7 +1,7 @@
 """HTTP application of the policy service.
 
-Everything that the service sends to a user's device was first stored in the database. An answer that refuses
-a request does not repeat any content of the request. Requests are not logged.
+Everything that the service sends to a device is first stored in the database. An answer that rejects a
+request does not repeat any content of the request. Requests are not logged.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _WORDS = {
 
 
 class ServiceError(Exception):
-    """Exception by which a request is refused. It contains the reason and the text of the answer."""
+    """Exception with which a request is rejected. It contains the reason and the text of the answer."""
 
     def __init__(self, reason: str, words: str = "") -> None:
         super().__init__(reason)
@@ -103,9 +103,9 @@ def _json(code: int, content: dict[str, Any], headers: dict[str, str] | None = N
 
 
 def _refused(reason: str, words: str = "", seconds: float = 0.0) -> Response:
-    """Return the answer to a refused request.
+    """Return the answer to a rejected request.
 
-    seconds : if all places are taken, the time after which a new request can succeed.
+    seconds : if all places are taken, the time in seconds after which a new request can succeed.
     """
     headers = {"Retry-After": str(_after(seconds))} if reason in ("busy", "full") else None
     if reason == "unauthorized":
@@ -116,7 +116,8 @@ def _refused(reason: str, words: str = "", seconds: float = 0.0) -> Response:
 def _after(seconds: float) -> int:
     """Return the time to wait in seconds, rounded up to whole seconds.
 
-    A time above one minute is rounded up to whole minutes, so that it reveals less about arrival times.
+    A time above one minute is rounded up to whole minutes, so that it reveals less about the times of other
+    requests.
     """
     known = min(max(1, math.ceil(seconds)), MOST_AFTER)
     return known if known <= 60 else 60 * math.ceil(known / 60)
@@ -137,14 +138,14 @@ class Service:
         self.turn, self.over, self.newest = -1, False, 0
         self.shown = b"", ""  # the published plans, and their ETag
         self._refreshing = threading.Lock()
-        self._clean = False  # True if no counted messages are left to remove
+        self._clean = False  # True if all counted messages have been removed
         content = self._content()
         self.told = content
         signature = key.sign("discreet service, 1", content)
         store.bind_key(key.public)
         self.statement = codec.canonical({**content, "signature": signature})
         self._tasks: list[asyncio.Task[None]] = []
-        self.failed = ""  # reason why no further release is made
+        self.failed = ""  # reason why no more releases are made
         self.registry = CollectorRegistry()
         self.messages = Counter(
             "discreet_messages", "Messages by what became of them", ["outcome"], registry=self.registry
@@ -196,7 +197,7 @@ class Service:
 
     @property
     def takes_people(self) -> bool:
-        """True if this process gives places and takes messages; False if a separate shuffler does so."""
+        """True if this process assigns places and receives messages; False if a separate shuffler does so."""
         return not isinstance(self.writer, Writer) or not self.study.shuffled
 
     @property
@@ -237,7 +238,7 @@ class Service:
         self.holds.set(held)
 
     async def _kept(self) -> None:
-        """Extend the lease regularly, also while the next turn is being made."""
+        """Extend the lease regularly, also while the next turn is computed."""
         while True:
             await asyncio.sleep(LEASE / 3)
             try:
@@ -258,7 +259,7 @@ class Service:
             try:
                 if now - checked >= min(1.0, self.study.answer_within / 4):
                     checked = now
-                    # hold the lease before expired places are marked, because a new lease moves users'
+                    # take the lease before expired places are marked, because a new lease moves users'
                     # deadlines
                     await asyncio.to_thread(self._hold)
                     if self.takes_people:
@@ -267,7 +268,8 @@ class Service:
                 await asyncio.to_thread(self._turn)
             except StaleWriter:
                 self.holds.set(0)
-            except Exception as error:  # the next round tries again; the page and /health report it
+            except Exception as error:  # the next round tries again; the operator's page and /health report
+                # the failure
                 self.failed = cause(error)
                 log.error(
                     "no %s could be made: %s",
@@ -286,7 +288,7 @@ class Service:
             self._clean = self.store.sweep() == 0
 
     def refresh(self) -> None:
-        """Publish the plans of the turn that the database is at."""
+        """Publish the plans of the current turn in the database."""
         with self._refreshing:
             self._refresh()
 
@@ -345,7 +347,8 @@ class Service:
     async def body(self, request: Request, most: int = MOST_BYTES) -> Any:
         """Return the parsed JSON body of a request.
 
-        most : largest number of bytes. Raises :class:`ServiceError` if the body is too large, too slow, or
+        most : largest number of bytes. Raises :class:`ServiceError` if the body is too large, arrives too
+            slowly, or is
         not JSON.
         """
         length = request.headers.get("content-length", "")
@@ -368,7 +371,7 @@ class Service:
             raise ServiceError("malformed", "the body must be JSON") from None
 
     def count(self, path: str, reason: str) -> None:
-        """Count a refused request to the given address."""
+        """Count a rejected request to the given address."""
         if path in self._counted:
             self._counted[path].labels(reason).inc()
 
@@ -382,7 +385,7 @@ class Service:
             raise ServiceError("busy") from None
 
     async def _known(self, tables: list[Any]) -> None:
-        """Read the newest plans if a device's message is for a plan that this process does not know yet."""
+        """Read the newest plans if a message is for a plan that this process does not know yet."""
         admission = self.admission
         if not isinstance(admission, CentralAdmission) and any(map(admission.is_newer, tables)):
             await asyncio.to_thread(self.refresh)
@@ -455,7 +458,7 @@ class Service:
         return _json(202, {"status": "counted", "turn": turn})
 
     def _people(self, turn: int) -> tuple[int, int]:
-        """Return the number of users before the batch of a turn, and the number including this batch.
+        """Return the number of users before the batch of a turn, and the number including the batch.
 
         Raises :class:`ServiceError` if the batch has not been opened yet.
         """
@@ -508,9 +511,7 @@ class Service:
         return _json(201, {"results": said})
 
     async def _published(self, results: list[RequestResult]) -> None:
-        """Publish the newest plans in this process if a result names a plan that this process has not
-        published.
-        """
+        """Publish the newest plans in this process if a result names a plan that it has not published."""
         if any(one.status == "placed" and one.plan > self.newest for one in results):
             await asyncio.to_thread(self.refresh)
 
@@ -576,8 +577,8 @@ def _head(scope: Scope) -> int:
 class Door:
     """Outermost layer of the application.
 
-    It refuses requests whose head is too large. It answers an internal error with a fixed text, and logs the
-    error without content of the request.
+    It rejects requests whose head is too large. It answers an internal error with a fixed text. The log entry
+    of the error has no content of the request.
     """
 
     def __init__(self, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
@@ -608,7 +609,7 @@ class Door:
 
 
 def _told_of(service: Service, request: Request, error: ServiceError | SQLAlchemyError) -> Response:
-    """Count a failed request, and return the answer to it."""
+    """Count a failed request, and return its answer."""
     reason = error.reason if isinstance(error, ServiceError) else "busy"
     service.count(request.url.path, reason)
     if isinstance(error, ServiceError):
@@ -622,7 +623,7 @@ class Lane:
 
     The framework takes more time than the requests themselves.
 
-    The fast path calls the same functions as the routes, which document these addresses. Other methods and
+    It calls the same functions as the routes. The routes document these addresses. Other methods and
     addresses use the routes. If the study allows web pages of other sites to use the service, all requests
     use the routes.
     """
@@ -804,14 +805,15 @@ def application(service: Service) -> FastAPI:
         version=__version__,
         description=described.SUMMARY,
         lifespan=life,
-        # documentation pages would load scripts from other hosts, and so reveal their readers to these hosts
+        # documentation pages would load scripts from other hosts, which would reveal readers of the pages to
+        # these hosts
         docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # behind a proxy, a redirection would lead to an address without TLS
+        redirect_slashes=False,  # behind a proxy, a redirect would lead to an address without TLS
         **_untold(),
     )
 
-    # Only requests that users' devices make are allowed; cookies and the operator's token are not.
+    # Only requests that devices make are allowed. Cookies and the operator's token are not allowed.
     if service.study.origins:
         app.add_middleware(
             CORSMiddleware,

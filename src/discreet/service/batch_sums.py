@@ -1,20 +1,19 @@
-"""Messages that a shuffler sends to the service: sums of whole batches, never a user's single message.
+"""Messages from a shuffler to the service: sums of whole batches, never the message of one user.
 
-The shuffler and the service read the same study file, so both know each batch of the schedule. They know the
+The shuffler and the service read the same study file, so both know every batch of the schedule. They know the
 number of users of the batch, and the smallest number of messages that a released sum must contain. They also
-know the form of the batch's messages (:class:`ShuffledBatches`), except for the session's number, which is
-sent with the plans. For each batch the shuffler sends the following content, signed with the key that the
-study names::
+know the form of the batch's messages (:class:`ShuffledBatches`). Only the number of the session is sent with
+the plans. For each batch the shuffler sends the following content, signed with the key that the study names::
 
     {"identity": "...", "turn": 3, "form": "...",
 
     "users": 18, "absent": 2, "counts": "..."}
 
 The sum contains the messages of ``users`` users. The other ``absent`` users of the batch sent no message in
-time. ``counts`` holds 64-bit integers in base64, in the form of
+time. ``counts`` contains 64-bit integers in base64, in the form of
 :class:`~discreet.mechanisms.shuffle.shuffle_session.Counted` or
 :class:`~discreet.mechanisms.shuffle.amplified_session.Histogram`. ``counts`` is null if fewer messages
-arrived than the guarantee of the batch requires; in this case no sum of these messages is ever released.
+arrived than the guarantee of the batch requires. In this case, no sum of these messages is ever released.
 """
 
 from __future__ import annotations
@@ -50,7 +49,10 @@ def form_of_bytes(published: bytes) -> SessionConfig | ReportDevice:
 
 
 class ShuffledBatches:
-    """Batches of a study under shuffle trust. session : number of the study's session."""
+    """Batches of a study with shuffle trust.
+
+    - session : number of the study's session.
+    """
 
     def __init__(self, study: Study, session: int) -> None:
         self._mechanism: Any = study.mechanism
@@ -127,7 +129,7 @@ def sum_of(key: PrivateKey, identity: str, turn: int, shuffler: AnyShuffler, peo
 
 
 def written_sum(table: Any, key: str) -> dict[str, Any]:
-    """Return the content of a signed sum, after its signature is checked with the public key ``key``.
+    """Check the signature of a signed sum with the public key ``key``, and return the content.
 
     Raises ``PermissionError`` if the signature is not valid, and ``ValueError`` if ``table`` does not have
     the form of a signed sum.
@@ -151,7 +153,7 @@ def written_sum(table: Any, key: str) -> dict[str, Any]:
 def opened_sum(
     content: dict[str, Any], identity: str, shuffler: AnyShuffler, people: int
 ) -> Counted | Histogram | None:
-    """Return the sum that the content of a signed sum encodes; return None if no sum was released.
+    """Return the sum that is encoded in the content of a signed sum; None if no sum was released.
 
     shuffler : empty shuffler for the batch.
 

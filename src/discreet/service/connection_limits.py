@@ -1,9 +1,8 @@
-"""Limits for connections: the size of a request's head (request line and headers), and the time within which
-the head must arrive.
+"""Limits on connections: size of a request's head, and time until the head is complete.
 
-A proxy has such limits. The limits in this module are needed if no proxy is in front of the service. They are
-implemented in uvicorn's protocol class, because the application receives a request only when its head is
-complete. A complete head that is too large is rejected by the application
+The head is the request line with the headers. A proxy also has such limits. The limits in this module are
+needed without a proxy. They are implemented in uvicorn's protocol class, because the application receives a
+request only when its head is complete. A complete head that is too large is rejected by the application
 (:class:`discreet.service.app.Door`).
 """
 
@@ -25,7 +24,7 @@ __all__ = ["HEAD_BYTES", "HEAD_SECONDS", "protocol"]
 HEAD_BYTES = 16 * 2**10  # largest number of bytes in the request line and headers
 # Seconds from the start of a connection, or from the first byte of its next request, to a complete head.
 HEAD_SECONDS = 10.0
-# Largest number of transferred bytes per byte of a body: a chunk of one byte is transferred as six bytes.
+# Largest number of transferred bytes per byte of a body. A chunk of one byte is transferred as six bytes.
 _FRAMING = 6
 _WORDS = b'{"reason":"%s","words":"the head of a request is too large, or takes too long"}'
 _KINDS = {b"slow": b"408 Request Timeout", b"oversized": b"431 Request Header Fields Too Large"}
@@ -76,9 +75,9 @@ class _Guarded(_Protocol):
 
 
 class GuardedH11(_Guarded, H11Protocol):
-    """Version with a deadline of uvicorn's protocol in pure Python.
+    """Uvicorn's protocol in pure Python, with a deadline.
 
-    The library h11 itself limits the buffer of a head or of a chunk.
+    The library h11 limits the buffer of a head or of a chunk.
     """
 
     def data_received(self, data: bytes) -> None:
@@ -95,9 +94,9 @@ def _httptools() -> Any:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class Guarded(_Guarded, HttpToolsProtocol):
-        """Version of uvicorn's fast protocol with a deadline and a size limit.
+        """Uvicorn's fast protocol, with a deadline and a size limit.
 
-        The fast protocol itself limits neither the number nor the length of headers.
+        Without this class, the fast protocol limits neither the number nor the length of headers.
         """
 
         _raw = _body = 0  # number of transferred bytes of this request, and number of bytes of its body

@@ -1,4 +1,4 @@
-"""Database of a study. Accepted input is on the disk before the client gets the answer.
+"""Database of a study. Accepted input is on the disk before the client receives the answer.
 
 The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. It has these tables:
 
@@ -24,10 +24,10 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 ==============  ========================================================================================
 
 **One answer per ticket.** A ticket is a one-time code with which one user takes part. The user first uses it
-to reserve a place in a plan. Then the user answers in time, or the ticket is marked absent. These changes are
-never undone. The row of the ticket, the message and the counts of the plan change in one transaction.
-Therefore a message counts once or not at all, whenever the process dies. If the same message (with the same
-nonce) is sent again, it gets the same answer.
+to reserve a place in a plan. Then the user answers in time, or the ticket is marked as absent. These changes
+are never undone. The row of the ticket, the message and the counts of the plan change in one transaction.
+Therefore a message counts once or not at all, even if the process is killed. If the same message (with the
+same nonce) is sent again, it gets the same answer.
 
 **Batches.** Batch t closes between release t and release t + 1. With the rule "all", batch t consists of the
 places of the plans of release t. With the rule "resolved", each reservation joins the open batch when its
@@ -35,13 +35,13 @@ user answers or is marked absent (:class:`~discreet.service.resolved_batches.Res
 transaction that resolves the reservation also counts it in its batch.
 
 **One release per turn.** :meth:`Store.drew` stores the next release and, in the same transaction, replaces
-the session's state by the state after this release. The transaction fails unless the turn is still the one
-for which the release was made, the turn has no release yet, and the writer still holds the lease. If a
-writer's transaction fails, or the writer dies before the transaction, no one has observed its draw. The draw
-is not stored, and the next writer begins from the earlier state. Therefore all published noise was drawn
-once, and at most one of two writers publishes. The transaction guarantees this even without the lease; the
-lease only keeps a second process from computing the same release too. The plans that follow from the stored
-release open in a second transaction (:meth:`Store.turned`).
+the session's state by the state after this release. The transaction fails unless three conditions hold: the
+turn is the one for which the release was made, the turn has no release yet, and the writer holds the lease.
+If a writer's transaction fails, or the writer dies before it, no one has seen its draw. The draw is not
+stored, and the next writer begins from the earlier state. Therefore all published noise was drawn once, and
+at most one of two writers publishes. The transaction guarantees this without the lease. The lease only
+prevents a second process from computing the same release. The plans that follow from the stored release open
+in a second transaction (:meth:`Store.turned`).
 
 **Two databases under shuffle trust.** A shuffler keeps tickets, plans and messages in its own database, but
 no releases. The service keeps releases and sums, but no tickets and no messages. The messages of a batch are
@@ -93,7 +93,7 @@ __all__ = [
 
 _SYNCHRONOUS = "FULL"  # SQLite's setting under which a commit is on the disk when it returns.
 _MANY = 500  # Largest number of values in one SQL statement.
-# An expiry more than this many lease durations in the future is invalid. (The factor exceeds 1, because a
+# An expiry more than this many lease durations in the future is invalid. (The factor is above 1, because a
 # process can wait for the database's lock after it has read the clock.)
 _AHEAD = 2
 # Largest number of messages that one transaction removes; it is small, so that each lock is short.
@@ -217,14 +217,17 @@ Status = Literal["placed", "counted", "full", "late", "spent", "foreign", "repla
 
 
 class StaleWriter(RuntimeError):
-    """Error: another process makes the releases now, or has already made this release. The failed transaction
+    """Error: another process now makes the releases, or has already made this release. The failed transaction
     stored nothing.
     """
 
 
 @dataclass(frozen=True)
 class ReservationRequest:
-    """Request for a place in an open plan. ticket : hash of the ticket."""
+    """Request for a place in an open plan.
+
+    - ticket : hash of the ticket.
+    """
 
     ticket: bytes
 
@@ -249,13 +252,13 @@ class TicketMessage:
 
 @dataclass(frozen=True)
 class RequestResult:
-    """Result of a request, which is on the disk.
+    """Result of a request. It is stored on the disk.
 
-    For a place, ``plan`` is the number of its plan, and ``seconds`` is the time for which the place is
+    For a place, ``plan`` is the number of its plan, and ``seconds`` is the time in seconds for which it is
     reserved.
 
-    For the result ``full``, ``seconds`` is the time until the first user who has not answered counts as
-    absent.
+    For the result ``full``, ``seconds`` is the time in seconds until the first user without an answer counts
+    as absent.
     """
 
     status: Status
@@ -291,7 +294,10 @@ def new_ticket() -> str:
 
 
 class Store:
-    """Database of a study. url : database URL in the form of SQLAlchemy, or the path of a SQLite file."""
+    """Database of a study.
+
+    - url : database URL in the form of SQLAlchemy, or the path of a SQLite file.
+    """
 
     def __init__(self, url: str | Path) -> None:
         text = str(url)
@@ -311,7 +317,7 @@ class Store:
         )
         self._engine: Engine = sql.create_engine(self.url, hide_parameters=True, **extra)
         self._logged = False  # True if the write-ahead log can contain removed data
-        self.whole = False  # True if the open plans waited for no user after the last :meth:`admit`
+        self.whole = False  # True if no open plan waited for a user after the last :meth:`admit`
         # rule "resolved"; None: the rule "all"
         self.batches: BatchRule | None = None
         # with SQLite, threads of this process write one after the other
@@ -344,7 +350,7 @@ class Store:
 
         Returns False if another connection reads or writes for longer than the given time. Writers must wait
         while this method runs. The log must be emptied because ``secure_delete`` overwrites removed data only
-        in the database; removed messages stay in the log.
+        in the database, not in the log.
         """
         if not self._logged:
             return True
@@ -375,9 +381,9 @@ class Store:
 
     # ------------------------------------------------------------------------- the study
     def created(self, identity: str) -> bool:
-        """Return True if the database holds this study, and False if the database is empty.
+        """Return True if the database contains this study, and False if the database is empty.
 
-        Raises ``ValueError`` if the database holds another study.
+        Raises ``ValueError`` if the database contains another study.
         """
         with self._engine.connect() as connection:
             if not sql.inspect(connection).has_table("study"):
@@ -474,7 +480,7 @@ class Store:
                 )
                 connection.execute(_lease.insert().values(id=1, holder="", token=0, expires=0.0))
                 keep(connection)
-        # another process has created the rows or tables in the meantime
+        # another process created the rows or tables in the meantime
         except (sql.exc.IntegrityError, sql.exc.ProgrammingError):
             if not sql.inspect(self._engine).has_table("study"):
                 raise
@@ -513,7 +519,7 @@ class Store:
                 with self._writing() as connection:
                     connection.execute(_keys.insert().values(id=1, public=public))
                 return
-            except sql.exc.IntegrityError:  # another process has set the key in the meantime
+            except sql.exc.IntegrityError:  # another process set the key in the meantime
                 known = self.public_key()
         if known != public:
             raise ValueError(
@@ -522,7 +528,7 @@ class Store:
             )
 
     def has_people(self) -> bool:
-        """Return True if a user has taken a place, or a release of users' data exists."""
+        """Return True if a user has taken a place, or if a release of users' data exists."""
         with self._reading() as connection:
             taken = sql.select(_plans.c.number).where((_plans.c.placed > 0) | (_plans.c.turn > 0)).limit(1)
             return connection.execute(taken).first() is not None
@@ -576,12 +582,12 @@ class Store:
         stays: float,
         closes_after: float | None = None,
     ) -> list[RequestResult]:
-        """Store places and answers in one transaction. When this method returns, they are on the disk.
+        """Store places and answers in one transaction. They are on the disk when this method returns.
 
         Parameters
         ----------
         stays : seconds that a user has from the place to the answer.
-        closes_after : seconds for which a plan is open; None: no limit.
+        closes_after : seconds for which a plan is open; None for no limit.
         """
         with self._writing() as connection:
             ends = math.inf if closes_after is None else closes_after
@@ -655,10 +661,10 @@ class Store:
         return found
 
     def mark_expired(self, now: float, closes_after: float | None) -> int:
-        """Mark expired reservations, and places that no user took in time, as absent. Returns how many were
-        marked.
+        """Mark expired reservations, and places that no user took in time, as absent. Returns the number of
+        marked places.
         """
-        with self._reading() as connection:  # usually nothing has expired, so that no lock is needed
+        with self._reading() as connection:  # usually nothing has expired, so no lock is needed
             due = connection.execute(sql.select(_tickets.c.id).where(_tickets.c.due <= now).limit(1)).first()
             old = closes_after is not None and any(
                 one["opened"] + closes_after <= now and one["came"] + one["absent"] < one["users"]
@@ -716,8 +722,8 @@ class Store:
             return int(connection.execute(sql.select(sql.func.sum(_plans.c.placed))).scalar() or 0)
 
     def waiting(self) -> tuple[int, float]:
-        """Return the number of users who have a place but have not answered, and the time at which the last
-        of these users will count as absent.
+        """Return the number of users with a place and without an answer, and the time when the last of them
+        will be absent.
         """
         with self._reading() as connection:
             query = sql.select(sql.func.count(), sql.func.max(_tickets.c.due)).where(
@@ -742,7 +748,7 @@ class Store:
     def take_sum(self, turn: int, body: bytes) -> Literal["counted", "late", "spent"]:
         """Store the checked sum of the current turn.
 
-        The first sum of a turn is permanent; an identical sum is accepted again.
+        The first sum of a turn is permanent. The same sum is accepted again.
         """
         with self._writing() as connection:
             study = connection.execute(sql.select(_study.c.turn, _study.c.over).with_for_update()).one()
@@ -757,8 +763,8 @@ class Store:
     def summed(self, token: int, turn: int, body: bytes) -> None:
         """Store the sum of a whole batch and remove the batch's messages, in one transaction of a shuffler.
 
-        Raises :class:`StaleWriter`, and changes nothing, if another process holds the lease, the batch was
-        already summed, or the turn of the batch is over.
+        Raises :class:`StaleWriter` and changes nothing if another process holds the lease, the batch was
+        already summed, or the turn is over.
         """
         stale = StaleWriter(f"turn {turn}: is summed, or another process holds the lease")
         try:
@@ -787,11 +793,12 @@ class Store:
     def adopt(
         self, token: int, turn: int, form: bytes, published: bytes, plans: Plans, over: bool, now: float
     ) -> None:
-        """Replace the plans in a shuffler's database by the service's publication for the next turn, or for
-        the end of the study.
+        """Replace the plans in a shuffler's database by the service's next publication.
+
+        It belongs to the next turn, or to the end of the study.
 
         published : bytes of the signed publication. Raises :class:`StaleWriter`, and changes nothing, if
-        another process holds the lease or has already replaced the plans.
+            another process holds the lease or has already replaced the plans.
         """
         with self._writing() as connection:
             before = turn if over else turn - 1
@@ -906,10 +913,9 @@ class Store:
             return [bytes(body) for body in connection.execute(query).scalars()]
 
     def drew(self, token: int, turn: int, new: Drawn, now: float, lasts: float) -> None:
-        """Store permanently the draw of the release after ``turn``; the caller holds the lease with
-        ``token``.
+        """Store permanently the release after ``turn``. ``token`` is the caller's token of the lease.
 
-        Raises :class:`StaleWriter`, and stores nothing, if another process holds the lease, the turn is over,
+        Raises :class:`StaleWriter` and stores nothing if another process holds the lease, the turn is over,
         or its release was already drawn.
         """
         stale = StaleWriter(f"turn {turn}: is over or drawn, or another process holds the lease")
@@ -929,10 +935,9 @@ class Store:
             raise stale from None
 
     def turned(self, token: int, turn: int, plans: Plans, now: float, lasts: float) -> None:
-        """Open the plans that follow from the release after ``turn``; the caller holds the lease with
-        ``token``.
+        """Open the plans of the release after ``turn``. ``token`` is the caller's token of the lease.
 
-        Raises :class:`StaleWriter`, and stores nothing, if another process holds the lease, the turn is over,
+        Raises :class:`StaleWriter` and stores nothing if another process holds the lease, the turn is over,
         or its release was not drawn yet.
         """
         with self._writing() as connection:
@@ -952,8 +957,7 @@ class Store:
     def ended(self, token: int, turn: int) -> None:
         """Record that the study is over: no further release is made, and no further user gets a place.
 
-        Raises :class:`StaleWriter`, and stores nothing, if another process holds the lease or the turn is
-        over.
+        Raises :class:`StaleWriter` and stores nothing if another process holds the lease or the turn is over.
         """
         with self._writing() as connection:
             own = connection.execute(
@@ -968,10 +972,10 @@ class Store:
     def sweep(self) -> int:
         """Remove at most 500 of the counted messages.
 
-        Returns the number of removed messages; 0 means that none are left, not even in SQLite's log.
+        Returns the number of removed messages. 0 means that no message is left, also in SQLite's log.
 
-        If no message was removed but the log cannot be emptied now, because another connection reads, the
-        result is 1; call again in this case.
+        The result is 1 if no message was removed but another connection prevents emptying the log. Then call
+        this method again.
         """
         with self._writing() as connection:
             turn = sql.select(_study.c.turn).scalar_subquery()
@@ -988,11 +992,11 @@ class Store:
 
     # ------------------------------------------------------------------------- lease of the only writer
     def lease(self, holder: str, now: float, lasts: float) -> int | None:
-        """Take a new lease and return its token, if the last lease is over; otherwise return None.
+        """Take a new lease and return its token. Returns None if the last lease is not over.
 
         The time during which no process held a lease is added to all users' deadlines. If the stored lease
-        ends later than any lease can last, it was written with a clock that was ahead, and the lease counts
-        as over. Deadlines that were written with this clock are then moved to an earlier time.
+        ends later than any lease can last, it was written with a fast clock, and counts as over. Deadlines
+        that were written with this clock are then moved to an earlier time.
         """
         with self._writing() as connection:
             row = connection.execute(sql.select(_lease).with_for_update()).mappings().one()
@@ -1022,8 +1026,8 @@ class Store:
     def keep(self, token: int, now: float, lasts: float) -> bool:
         """Extend the lease.
 
-        Returns False if another process holds the lease, or the lease is over; in this case :meth:`lease`
-        will move users' deadlines later.
+        Returns False if another process holds the lease, or if the lease is over. In these cases,
+        :meth:`lease` will move users' deadlines later.
 
         Also returns False if the stored lease ends later than any lease can last. This happens if the clock
         was set back (:meth:`lease`).
@@ -1049,7 +1053,7 @@ class Store:
 
 
 class Requests:
-    """Requests of one transaction, and the database rows that these requests change.
+    """Requests of one transaction, with the database rows that they change.
 
     The rows are read at the beginning of the transaction, changed in memory, and written at its end.
     """

@@ -1,4 +1,4 @@
-"""Check that the packages of the extra ``serve`` are installed, and name those that are missing."""
+"""Check of the packages of the extra ``serve``. Missing packages are named."""
 
 from __future__ import annotations
 

@@ -35,9 +35,10 @@ class Rehearsal:
     Parameters
     ----------
     users, releases, seconds : number of users, number of releases, and duration of the dry run.
-    values : for each policy, in the order of use: (number of users who followed it, its expected reward sum).
+    values : pairs (number of users who followed the policy, its expected reward sum), one per policy, in the
+        order of use.
     optimal, uniform : expected reward sums of the optimal policy and of the uniform policy in the simulated
-        MDP, for comparison.
+        MDP.
     """
 
     users: int
@@ -71,15 +72,15 @@ def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[f
 
 
 def people_of(study: Study, place: PlanReservation, user: int) -> tuple[Any, Any]:
-    """Return the trajectory of simulated user ``user`` under the policy of their place, and the random
-    generator of their device.
+    """Return the trajectory of simulated user ``user`` under their policy, and the random generator of their
+    device.
     """
     assert isinstance(study.randomness, Seeded)
     keys = study.randomness.keys
     return rollout(study.world, place.policy, keys.environment, user), SeededRng(keys.noise, user)
 
 
-_AT_ONCE = 500  # number of users who ask for places in one request
+_AT_ONCE = 500  # number of users that request places together
 
 
 def rehearse(
@@ -126,7 +127,7 @@ def rehearse(
 
 
 class _Crowd:
-    """Simulated users, who take part one after the other, and the policies that they followed."""
+    """Simulated users, who take part one after the other, with the policies that they followed."""
 
     def __init__(self, study: Study) -> None:
         self.study, self.came = study, 0
@@ -135,7 +136,7 @@ class _Crowd:
         self._policies: dict[int, float] = {}
 
     def come(self, client: Client, tickets: Sequence[str], told: Callable[[int], None]) -> None:
-        """Let the next users ask for places, act and send messages; if no place is free, wait briefly."""
+        """Let the next users request places, act and send messages. If no place is free, wait briefly."""
         places = client.places(tickets)
         given = [one for one in places if isinstance(one, PlanReservation)]
         messages = [self._message(place, user) for user, place in enumerate(given, self.came)]

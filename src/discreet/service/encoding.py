@@ -1,6 +1,6 @@
-"""Encodings of plans and releases: an exact binary form that the service stores, and JSON for clients.
+"""Encodings of plans and releases: an exact binary form for the database, and JSON for clients.
 
-The exact form has the format of saved sessions (:mod:`discreet.mechanisms.saved_state.state_file`), but
+The exact form has the format of saved sessions (:mod:`discreet.mechanisms.saved_state.state_file`), with
 another magic number.
 """
 
@@ -40,7 +40,7 @@ def text_of(form: bytes) -> str | None:
 
 
 def of_text(text: Any) -> bytes:
-    """Decode the result of :func:`text_of`. Raises ``ValueError`` if ``text`` is not such a text."""
+    """Decode the result of :func:`text_of`. Raises ``ValueError`` if ``text`` is invalid."""
     if not isinstance(text, str):
         raise ValueError("form: must be a text")
     return base64.b64decode(text, validate=True)
@@ -68,7 +68,7 @@ def plan_table(plan: Plan, number: int) -> dict[str, Any]:
 
 
 def policy_of(table: Any) -> np.ndarray[Any, Any]:
-    """Return the policy in the result of :func:`plan_table`, equal bit for bit to the original.
+    """Return the policy in the result of :func:`plan_table`, bit for bit.
 
     JSON preserves every float exactly.
     """

@@ -1,8 +1,8 @@
 """Texts that explain the causes of failures to an operator.
 
-The text of a database driver's error is never repeated, because it can contain what a user sent. A known
-error code is explained by a sentence. For any other error, the text is the name of the error's type and the
-place in the code where the error was raised.
+The text of a database driver's error is never repeated, because it can contain data that a user sent. A known
+error code is explained by a sentence. For any other error, the text states the type of the error and the
+place in the code where it was raised.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def where(error: BaseException) -> str:
 
 
 def cause(error: BaseException) -> str:
-    """Return the cause of a failure: a sentence if the cause is known, otherwise the type of the error and
-    the place where it was raised.
+    """Return the cause of a failure as a sentence, or the type and place of the error if the cause is
+    unknown.
     """
     name = type(error).__name__
     # the texts of these errors contain file names and numbers, never a user's message

@@ -1,10 +1,9 @@
-"""Queue that commits many requests in one transaction. A client gets its answer when its request is on the
-disk.
+"""Queue that commits many requests in one transaction. A client is answered when its request is on the disk.
 
 While a transaction is written, new requests are collected for the next transaction. Collection continues for
-some more milliseconds, because each transaction has a fixed processor cost. For example, if a commit takes 20
-ms on a disk, each transaction contains the requests that arrived during 20 ms. No request waits longer than
-two commits and two of these additional collection times.
+some more milliseconds, because each transaction has a fixed cost in processor time. For example, if a commit
+takes 20 ms on a disk, each transaction contains the requests that arrived during 20 ms. No request waits
+longer than two commits and two of these additional collection times.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ __all__ = ["Busy", "Intake"]
 
 log = logging.getLogger("discreet.service")
 
-MOST_WAITING = 20_000  # largest number of waiting requests; further requests must be sent again later
+MOST_WAITING = 20_000  # largest number of waiting requests; clients must repeat other requests later
 MOST_AT_ONCE = 1_000  # largest number of requests in one transaction
-_GATHERS = 0.008  # seconds for which further requests are collected before a transaction
+_GATHERS = 0.008  # seconds for which more requests are collected before a transaction
 
 
 class Busy(RuntimeError):
-    """Error: the database is too slow, or could not be written. The client does not know the result of its
+    """Error: the database is too slow or could not be written. The client does not know the result of its
     request.
     """
 
@@ -41,7 +40,7 @@ class Intake:
     ----------
     stays : seconds that a user has from the place to the answer.
     after : function that is called after every write.
-    closes_after : seconds for which a plan is open; None: no limit.
+    closes_after : seconds for which a plan is open; None for no limit.
     """
 
     def __init__(
@@ -71,8 +70,8 @@ class Intake:
         self._thread.shutdown()
 
     async def put(self, requests: Sequence[ReservationRequest | TicketMessage]) -> list[RequestResult]:
-        """Return the result of each request when all results are on the disk. Raises :class:`Busy` if too
-        many requests wait or the database cannot be written.
+        """Return the result of each request when all results are on the disk. Raises :class:`Busy` on
+        overload or failure.
         """
         if self._count + len(requests) > MOST_WAITING:
             raise Busy("too many requests wait for the disk")

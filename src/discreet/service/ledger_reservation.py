@@ -1,15 +1,13 @@
-"""Reservation of a study's cost in the ledger. It is made once, before noise is drawn, and is marked before
-any result is visible.
+"""Reservation of a study's cost in the ledger. It is made once, before noise is drawn.
 
-**Once.** The reservation is found by the study's identity. Two processes that begin at the same time use the
-same reservation. If a database was lost before it published anything, the database that replaces it uses the
-same reservation too. Before release 1 is published, the reservation is marked with a name of the database. A
-database that is created after the mark is charged again, because the publications of the first database
-cannot be revoked. If two databases use the same reservation, the second database that tries to publish is
-refused.
+**Once.** The reservation is identified by the study's identity. Two processes that start at the same time use
+the same reservation. If a database is lost before it published anything, its replacement uses the same
+reservation. Before release 1 is published, the reservation is marked with a name of the database. A database
+that is created after the mark is charged again, because the publications of the first database cannot be
+revoked. If two databases use the same reservation, the second one that tries to publish is rejected.
 
 **Local trust.** Each message reveals information to the server when it arrives. Therefore the reservation is
-marked before the first plan opens, and every further database is charged again.
+marked before the first plan opens, and every other database is charged again.
 """
 
 from __future__ import annotations
@@ -58,9 +56,9 @@ def publish(study: Study, entry: Mapping[str, Any] | None, ties: bytes) -> None:
 
     Has no effect if the study has no ledger.
 
-    The mark contains the study's identity, but no digest of the release: a draw that is not stored is drawn
-    again, so no record may reveal the first draw. Raises ``LedgerError`` if the ledger cannot be written, or
-    another database of this study has published.
+    The mark contains the study's identity, but no digest of the release. A draw that is not stored is
+    repeated, so no record may reveal the first draw. Raises ``LedgerError`` if the ledger cannot be written,
+    or another database of this study has published.
 
     Parameters
     ----------

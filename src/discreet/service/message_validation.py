@@ -1,17 +1,16 @@
 """Checks of a message before it is stored.
 
-The session checks the message again. Errors never repeat the content of a message.
+The session repeats these checks. Errors never repeat the content of a message.
 
-Under central trust a message is JSON with ``ticket``, ``plan`` and ``nonce`` (32 hexadecimal digits, drawn by
-the device). It also has the lists ``states`` (H + 1 entries), ``actions`` (H entries) and ``rewards`` (H
+Under central trust, a message is JSON with ``ticket``, ``plan`` and ``nonce`` (32 hexadecimal digits, drawn
+by the device). It also has the lists ``states`` (H + 1 entries), ``actions`` (H entries) and ``rewards`` (H
 entries, in the study's units). Under local trust, a message is JSON with ``ticket`` and ``message``.
-``message`` is an envelope (:mod:`discreet.device.message_envelope`) in base64; the envelope's header has plan
-and nonce. Under shuffle trust, the shuffler receives the same JSON. Under central trust the database stores
-bytes of a fixed size, otherwise it stores the envelope.
+``message`` is an envelope (:mod:`discreet.device.message_envelope`) in base64. The header of the envelope
+contains plan and nonce. Under shuffle trust, the shuffler receives the same JSON. Under central trust, the
+database stores bytes of a fixed size. Otherwise, it stores the envelope.
 
-An error states the location of the fault and the accepted values, but never the value itself. The reason is
-that a value in a trajectory is private, while errors are logged by proxies, shown on screens and pasted into
-mails.
+An error states the location of the fault and the accepted values, but never the value itself. A value in a
+trajectory is private, but errors are logged by proxies, shown on screens and copied into mails.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def _ticket(table: Any) -> bytes:
 
 
 def place_of(table: Any) -> ReservationRequest:
-    """Return the request for a place that the parsed JSON ``{"ticket": ...}`` makes."""
+    """Return the request for a place in the parsed JSON ``{"ticket": ...}``."""
     ticket = _ticket(table)
     if len(table) != 1:
         raise Malformed("must hold a ticket, and nothing else")
@@ -88,8 +87,9 @@ def _integers(table: Mapping[str, Any], name: str, count: int, size: int) -> lis
 
 @dataclass(frozen=True)
 class CentralAdmission:
-    """Checker of trajectories under central trust. rewards : (low, high), the range of rewards, which is
-    mapped to [0, 1].
+    """Checker of trajectories under central trust.
+
+    - rewards : range (low, high) of rewards, which is mapped to [0, 1].
     """
 
     layout: Layout
@@ -101,7 +101,7 @@ class CentralAdmission:
         object.__setattr__(self, "_rows", self.layout.row_index.tolist())
 
     def answer(self, table: Any) -> TicketMessage:
-        """Return the checked message. Raises :class:`Malformed`."""
+        """Return the checked message. Raises :class:`Malformed` if it is invalid."""
         ticket, layout = _ticket(table), self.layout
         if len(table) != len(self._FIELDS) or not all(name in table for name in self._FIELDS):
             raise Malformed(f"must hold {', '.join(self._FIELDS)}, and nothing else")
@@ -127,7 +127,7 @@ class CentralAdmission:
             raise Malformed(f"rewards: every entry must be a number in [{low:g}, {high:g}]")
         values = np.array(earned, np.float64)
         if (low, high) != (0.0, 1.0):
-            # rounding in the last bit can give a value just outside [0, 1]
+            # rounding in the last bit can give a value slightly outside [0, 1]
             values = np.clip((values - low) / (high - low), 0.0, 1.0)
         if not np.isfinite(values).all():
             raise Malformed("rewards: every entry must be a finite number")
@@ -141,7 +141,7 @@ class CentralAdmission:
         return TicketMessage(ticket, plan, mark, body)
 
     def trajectories(self, bodies: Sequence[bytes]) -> Trajectories:
-        """Return the trajectories of n stored messages, as the session takes them.
+        """Return the trajectories of n stored messages, in the format of the session.
 
         The arrays are ``(n, H + 1)`` states, ``(n, H)`` actions and ``(n, H)`` rewards in [0, 1].
         """
@@ -172,8 +172,8 @@ class _EnvelopeAdmission(ABC):
     _newest = 0  # largest number of a plan that this process knows
 
     def is_newer(self, table: Any) -> bool:
-        """Return True if a message is for a plan that this process does not know yet, because another process
-        opened the plan.
+        """Return True if a message is for a plan that another process opened and this process does not know
+        yet.
         """
         try:
             return Envelope.from_bytes(base64.b64decode(table["message"])).plan > self._newest
@@ -181,7 +181,7 @@ class _EnvelopeAdmission(ABC):
             return False
 
     def answer(self, table: Any) -> TicketMessage:
-        """Return the checked message. Raises :class:`Malformed`."""
+        """Return the checked message. Raises :class:`Malformed` if it is invalid."""
         ticket, body = _enveloped(table)
         try:
             found = Envelope.from_bytes(body)
@@ -203,9 +203,7 @@ class _EnvelopeAdmission(ABC):
 
 
 class ShuffleAdmission(_EnvelopeAdmission):
-    """Checker of the envelopes that devices send to a shuffler. It accepts envelopes for the plans of the
-    newest batch that this process knows.
-    """
+    """Checker of the envelopes that devices send to a shuffler. It accepts envelopes for the newest batch."""
 
     def __init__(self) -> None:
         self._open: tuple[SessionConfig | ReportDevice | None, frozenset[int]] = None, frozenset()
@@ -217,7 +215,7 @@ class ShuffleAdmission(_EnvelopeAdmission):
 
     def _check(self, plan: int, body: bytes) -> None:
         device, plans = self._open
-        if plan not in plans:  # the plan is closed, so the message does not count, whatever its content
+        if plan not in plans:  # the plan is closed, so the message does not count, whatever it contains
             if plan == 0:
                 raise Malformed("message: was made for no plan of this study", "late")
         elif isinstance(device, SessionConfig):
@@ -238,7 +236,7 @@ class LocalAdmission(_EnvelopeAdmission):
         self._stochastic: dict[int, bool] = {}
 
     def plan(self, number: int, policy: Any) -> None:
-        """Add a plan that this process knows. Messages for plans with a larger number are refused."""
+        """Add a plan that this process knows. Messages for plans with a larger number are rejected."""
         stochastic = isinstance(self._device, ReportDevice) and self._device.policy_rows(policy) is None
         self._stochastic[number] = stochastic
         self._newest = max(self._newest, number)

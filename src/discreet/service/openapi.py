@@ -1,4 +1,4 @@
-"""OpenAPI descriptions of every address: request bodies, answers, and examples that fit the study."""
+"""OpenAPI descriptions of all addresses: request bodies, answers, and examples for the study."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TICKET = "AAAAAAAAAAAAAAAAAAAAAA"  # ticket in the examples
 
 SUMMARY = (
     "A policy that improves while people use it, under a stated privacy guarantee. Take a place with a "
-    "one-time ticket, follow the plan's policy, send one message. What is refused is said in `reason` and "
-    "`words`, which repeat nothing of what was sent."
+    "one-time ticket, follow the plan's policy, and send one message. A rejected request gets a `reason` and "
+    "`words`, which do not repeat the content of the request."
 )
 _TEXT, _NUMBER = {"type": "string"}, {"type": "integer"}
 _OURS = {"const": SERVICE}
@@ -44,15 +44,15 @@ def _answer(words: str, schema: Any, example: Any = None, kind: str = "applicati
 
 def _refusals(*codes: int) -> dict[int | str, Any]:
     words = {
-        400: "Not of the form that is asked for.",
+        400: "The request has a wrong form.",
         401: "An operator's token, or the shuffler's signature, is missing or wrong.",
         403: "No such ticket, or a message for another study.",
-        404: "There is no such thing.",
+        404: "Not found.",
         408: "The request did not arrive in time.",
         409: "Full, spent, sent with another ticket, or without a place.",
         410: "The plan, the place or the study is over.",
         413: "Too large.",
-        503: "Nothing is known of the request: send it again.",
+        503: "The result of the request is not known: send it again.",
     }
     return {code: _answer(words[code], _REFUSED) for code in codes}
 
@@ -146,7 +146,7 @@ def _plan() -> dict[str, Any]:
         "response_model": None,
         "responses": {
             200: _answer("The plans.", _object(content={"type": "object"}, key=_TEXT, signature=_TEXT)),
-            304: {"description": "As it was (If-None-Match)."},
+            304: {"description": "Not changed (If-None-Match)."},
         }
         | _refusals(503),
     }
@@ -159,7 +159,7 @@ def _places(ticket: str) -> dict[str, Any]:
         "status_code": 201,
         "response_model": None,
         "responses": {
-            201: _answer("A place; or what became of each ticket.", {"anyOf": [placed, _several()]})
+            201: _answer("A place, or the result for each ticket.", {"anyOf": [placed, _several()]})
         }
         | _refusals(400, 403, 408, 409, 410, 413, 503),
         "openapi_extra": _body(
@@ -172,12 +172,13 @@ def _places(ticket: str) -> dict[str, Any]:
 def _messages(message: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
     counted = _object(status={"const": "counted"}, plan=_NUMBER, service=_OURS)
     return {
-        "summary": "Tell what happened, once; the same message again gets the same answer",
+        "summary": "Send one message; the same message sent again gets the same answer",
         "status_code": 202,
         "response_model": None,
         "responses": {
             202: _answer(
-                "It counts, and is on the disk; or what became of each.", {"anyOf": [counted, _several()]}
+                "The message counts and is on the disk, or the result for each message.",
+                {"anyOf": [counted, _several()]},
             )
         }
         | _refusals(400, 403, 408, 409, 410, 413, 503),
@@ -191,11 +192,11 @@ def _messages(message: dict[str, Any], example: dict[str, Any]) -> dict[str, Any
 def _sums(identity: str) -> dict[str, Any]:
     stored = _object(status={"const": "counted"}, turn=_NUMBER, service=_OURS)
     return {
-        "summary": "The sum of a batch, signed by the shuffler; the same again gets the same answer",
+        "summary": "Send the sum of a batch, signed by the shuffler; the same sum gets the same answer",
         "status_code": 202,
         "response_model": None,
         "responses": {
-            202: _answer("It is on the disk.", stored)
+            202: _answer("The sum is on the disk.", stored)
         }
         | _refusals(400, 401, 408, 409, 410, 413),
         "openapi_extra": _body(
@@ -225,7 +226,7 @@ def _tickets() -> dict[str, Any]:
         "summary": "New one-time tickets, for an operator's system",
         "status_code": 201,
         "response_model": None,
-        "responses": {201: _answer("Tickets, told once.", issued)} | _refusals(400, 401, 408, 413),
+        "responses": {201: _answer("Tickets, shown once.", issued)} | _refusals(400, 401, 408, 413),
         "openapi_extra": {
             **_body(
                 _object(count={"type": "integer", "minimum": 1, "maximum": 10_000}), {"ten": {"count": 10}}
@@ -237,7 +238,7 @@ def _tickets() -> dict[str, Any]:
 
 def _releases() -> dict[str, Any]:
     return {
-        "summary": "What a release made public; never changes",
+        "summary": "Public content of a release; never changes",
         "response_model": None,
         "responses": {200: _answer("Noisy sums.", {"type": "object"})} | _refusals(404),
         "openapi_extra": {
@@ -256,7 +257,7 @@ def _releases() -> dict[str, Any]:
 
 def _statement() -> dict[str, Any]:
     return {
-        "summary": "What is promised, who sees what, and what no noise hides; signed",
+        "summary": "Guarantee, who sees what, and what noise does not hide; signed",
         "response_model": None,
         "responses": {200: _answer("The statement.", {"type": "object"})},
     }
@@ -264,11 +265,11 @@ def _statement() -> dict[str, Any]:
 
 def _health() -> dict[str, Any]:
     return {
-        "summary": "Does it work?",
+        "summary": "State of the service",
         "response_model": None,
         "responses": {
-            200: _answer("It does.", {"type": "object"}),
-            503: _answer("It does not.", {"type": "object"}),
+            200: _answer("The service works.", {"type": "object"}),
+            503: _answer("The service does not work.", {"type": "object"}),
         },
     }
 

@@ -1,9 +1,9 @@
-"""Web page for the operator. It shows the public state of a study to readers who are not engineers.
+"""Web page for the operator. It shows the public state of a study to readers without technical knowledge.
 
-The server sends a complete HTML page. A small script, which the page's content security policy allows by its
-hash, requests the same page again and replaces only changed parts. Therefore keyboard focus and scroll
-position stay unchanged. A button stops the script. The page shows only public facts. It shows no content of
-messages, no tickets, and no times except those of releases.
+The server sends a complete HTML page. A small script, allowed by its hash in the content security policy,
+requests the page again and replaces only changed parts. Therefore keyboard focus and scroll position do not
+change. A button stops the script. The page shows only public facts. It shows no content of messages, no
+tickets, and no times except those of releases.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ th[scope=row] { text-align: left; }
 :focus-visible { outline: 3px solid Highlight; outline-offset: 2px; }
 button { font: inherit; padding: .4rem .8rem; }
 """
-# The script updates the page every 10 seconds unless the operator stops it. It does not replace a section
-# that has not changed.
+# The script updates the page every 10 seconds unless the operator stops it. It does not replace unchanged
+# sections.
 _SCRIPT = """
 "use strict";
 const button = document.getElementById("live"), told = document.getElementById("asked");
@@ -99,15 +99,15 @@ def _count(people: int) -> str:
 
 
 def _shuffled(store: Store, turn: int, users: int, over: bool) -> Iterator[Block]:
-    """Yield sentences about a batch whose messages are at a shuffler: whether its sum has arrived, and how
-    many users of the last whole batch answered.
+    """Yield sentences about a batch at a shuffler: whether its sum has arrived, and how many users answered
+    in the last batch.
     """
     waiting = (
-        f"The next release waits for a batch of {_count(users)}. The shuffler holds their messages and tells "
-        "nothing of them before everybody of the batch has answered or is absent: how many have answered so "
-        "far is not known here."
+        f"The next release waits for a batch of {_count(users)}. The shuffler keeps their messages, and "
+        "reveals nothing about them until everyone in the batch has answered or is absent. This service does "
+        "not know how many have answered."
         if store.sum_of(turn) is None
-        else f"The shuffler has told of the whole batch of {_count(users)}: the next release is being made."
+        else f"The shuffler has sent the sum of the batch of {_count(users)}. The next release is being made."
     )
     if not over:
         yield Paragraph(waiting)
@@ -115,9 +115,9 @@ def _shuffled(store: Store, turn: int, users: int, over: bool) -> Iterator[Block
     if last is not None:
         content = json.loads(last)["content"]
         came, absent = int(content["users"]), int(content["absent"])
-        told = f"The last whole batch was of {_count(came + absent)}; {came:,} answered in time"
+        told = f"The last complete batch had {_count(came + absent)}; {came:,} answered in time"
         if content["counts"] is None:
-            told += ": too few for the guarantee, so nothing of that batch was let out"
+            told += ": too few for the guarantee, so nothing was released about this batch"
         yield Paragraph(f"{told}.")
 
 
@@ -133,7 +133,7 @@ def _releases(store: Store, turn: int) -> Table:
         noise = [f"{sums[name]['noise_std']:.3g}" if name in sums else "" for name in names]
         rows.append((str(number), f"{release['users']:,}", release["time"].replace("+00:00", " UTC"), *noise))
     head = ("release", "people in it", "made", *(f"noise in {name.replace('_', ' ')}" for name in names))
-    caption = "The newest releases, and the noise in one number of each (standard deviation)"
+    caption = "The newest releases, with the standard deviation of the noise in one number"
     return Table(caption, head, tuple(rows))
 
 
@@ -154,8 +154,8 @@ def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> Ite
     what = "action" if policy.ndim == 2 else "likeliest action"
     others = ""
     if len(plans) > 1 and not over:
-        others = f" {_number(len(plans) - 1, 'other plan is', 'other plans are')} open beside it."
-    follow = "the last plan; no further one is made" if over else "the plan that most people follow now"
+        others = f" {_number(len(plans) - 1, 'other plan is', 'other plans are')} open at the same time."
+    follow = "the last plan" if over else "the plan that most people follow now"
     yield Paragraph(f"The {what} in each state, at each step, of {follow}.{others}")
     caption = f"Plan {chosen['number']}, for {_count(int(chosen['users']))}"
     yield Table(caption, head, tuple(rows), label="The plan")
@@ -167,9 +167,9 @@ def _minute(at: float) -> str:
 
 
 def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text that says whether users can take part now.
+    """Return a string that states whether users can take part now.
 
-    If they cannot, the text also says why they must wait, and the latest time at which the wait ends.
+    If they cannot, the string also states the reason, and the latest time at which the wait ends.
     """
     if study.shuffler is not None:
         return f"Working. People take part at the shuffler, {study.shuffler['url']}."
@@ -177,12 +177,12 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
         said = "Working. People can take part."
         if study.closes_after is not None:
             last = max(float(one["opened"]) for one in plans) + study.closes_after
-            said += f" Places that nobody has taken by {_minute(last)} count as absent."
+            said += f" Places that are not taken by {_minute(last)} count as absent."
         return said
     count, last = store.waiting()
     if not count:
         return (
-            "Working. Everybody of the open batch has answered or is absent: the next release is being made."
+            "Working. Everyone in the open batch has answered or is absent. The next release is being made."
         )
     if store.batches is not None:
         if store.given() >= study.users:
@@ -199,14 +199,14 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
         )
     return (
         f"Waiting. All places are taken. The next release waits for {_count(count)} who took a place and "
-        f"{'has' if count == 1 else 'have'} not answered. Whoever has not answered when the time is over "
-        f"counts as absent: the next plan opens at {_minute(last)} at the latest."
+        f"{'has' if count == 1 else 'have'} not answered. People who do not answer in time count as "
+        f"absent. The next plan opens at {_minute(last)} at the latest."
     )
 
 
 def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn: int, over: bool) -> str:
-    """Return a section with the number of people who took part, and the number that the next release waits
-    for.
+    """Return a section with the number of users who took part, and the number for which the next release
+    waits.
     """
     newest = store.release(turn)
     before = int(json.loads(newest[0])["users"]) if newest else 0
@@ -221,7 +221,7 @@ def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn
         )  # fmt: skip
         reserved = store.waiting()[0]
     done = study.users if over else min(study.users, before + came + absent)
-    whole = ", in batches that are whole" if study.shuffled else ""
+    whole = ", in complete batches" if study.shuffled else ""
     mixed = store.batches is not None
     counts = (
         ("people of the open batch" if mixed else "places of the open plans", f"{users:,}"),
@@ -229,7 +229,7 @@ def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn
         ("answered", f"{came:,}"),
         ("absent (no answer in time)", f"{absent:,}"),
     )
-    table = Table("The people whom the next release waits for", ("who", "people"), counts)
+    table = Table("People for whom the next release waits", ("who", "people"), counts)
     # under shuffle trust this service receives only sums of complete batches
     waits = _shuffled(store, turn, users, over) if study.shuffled else [] if over else [table]
     part = f"{done:,} of {_number(study.users, 'person has', 'people have')} taken part{whole}."
@@ -254,7 +254,10 @@ def _budget(statement: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) -> str:
-    """Return the whole page as HTML. failed : reason why no release can be made; empty if there is none."""
+    """Return the whole page as HTML.
+
+    - failed : reason why no release can be made; empty if there is none.
+    """
     about, plans = store.about(), store.plans()
     turn, over = int(about["turn"]), bool(about["over"])
     state = (
@@ -263,7 +266,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
         else _html([Paragraph("The study is over." if over else _working(study, store, plans))])
     )
     rehearsal = (
-        "<p class='bad'>This is a rehearsal: its noise protects nobody.</p>" if statement["rehearsal"] else ""
+        "<p class='bad'>This is a rehearsal: its noise protects no one.</p>" if statement["rehearsal"] else ""
     )
     name = escape(study.name)
     doing = Heading(2, f"What the policy {'did last' if over else 'does now'}")

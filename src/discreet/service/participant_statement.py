@@ -1,4 +1,6 @@
-"""Statement for participants: the guarantee, which party sees which data, and what noise does not hide."""
+"""Statement for participants: the guarantee, the data that each party sees, and facts that noise does not
+hide.
+"""
 
 from __future__ import annotations
 
@@ -12,46 +14,47 @@ __all__ = ["SEES", "SIDE_CHANNELS", "make_participant_statement"]
 
 SEES = {
     "joint": (
-        "You trust the operator. The operator's server receives your whole record (every state, action and "
-        "reward), keeps it until your batch is complete, and removes it once it is counted.",
+        "You must trust the operator. The operator's server receives your whole record (every state, action "
+        "and reward). It keeps the record until your batch is complete, and removes it once it is counted.",
         "The server keeps exact sums of all records, which are as private as the records.",
-        "Everybody else sees releases and policies: sums with noise, and what is computed from them. The "
-        "guarantee is about these.",
+        "All others see only releases (noisy sums), policies, and what is computed from them. The guarantee "
+        "covers these.",
     ),
     "local": (
-        "You need not trust the operator with your record. Your device randomizes it, and sends one message; "
-        "the guarantee holds for that message, towards the operator and everybody else.",
-        "The operator sees your message, and can tell from the ticket to whom it was issued, if a list of "
-        "that was kept.",
+        "You do not have to trust the operator with your record. Your device randomizes it and sends one "
+        "message. The guarantee covers this message, against the operator and all others.",
+        "The operator sees your message. If a list of tickets was kept, the operator can tell from the "
+        "ticket to whom it was issued.",
     ),
     "shuffle": (
-        "You need not trust the operator with your record. Your device hides it in coin flips and sends one "
-        "message to the shuffler, which somebody else must run; the guarantee is about what leaves the "
-        "shuffler: sums of whole batches.",
-        "The shuffler sees your message, the ticket that came with it and the address that it came from. It "
-        "keeps neither address nor time, and keeps the message until its batch is complete: then it adds the "
-        "messages of the batch up, removes them, and sends the operator the sum. Of a batch with too few "
-        "messages it sends none.",
-        "The operator sees sums of batches, and no ticket: who handed you yours by name cannot tell your "
-        "message.",
-        "Together, or if one is the other, shuffler and operator see your message and, if a list of tickets "
-        "was kept, whose it is.",
-        "Everybody else sees releases and policies, which are computed from the sums.",
+        "You do not have to trust the operator with your record. Your device adds random bits to it and "
+        "sends one message to the shuffler, which another operator must run. The guarantee covers the "
+        "output of the shuffler: sums of whole batches.",
+        "The shuffler sees your message, the ticket that came with it, and the address that it came from. "
+        "It stores neither address nor time. It keeps the message until its batch is complete. Then it sums "
+        "the messages of the batch, removes them, and sends the sum to the operator. If a batch has too few "
+        "messages, it sends no sum.",
+        "The operator sees sums of batches, and no tickets. Therefore a person who gave you your ticket "
+        "cannot identify your message.",
+        "If shuffler and operator cooperate, or are the same, they see your message. If a list of tickets "
+        "was kept, they also see whose message it is.",
+        "All others see only releases and policies, which are computed from the sums.",
     ),
 }
 SIDE_CHANNELS = (
-    "Who takes part, when a place was taken, when an answer came, and that none came in time, are seen by "
-    "the operator and by whoever watches the network. The noise hides what you did, not that you were "
-    "here. The service adds answers up in the order of the tickets, not in that of their arrival. A release "
-    "is made when the last person of its batch has answered or is absent, so that everybody who asks for it "
-    "can see when that was; and how many have answered, and how many are absent, is on the operator's page. "
-    "These counts carry no noise: how many take part is public under the guarantee. If whether you answer "
-    "follows what happened to you, they tell of that.",
-    "An answer's size and the time until it comes may follow what happened to you, under central trust: its "
-    "numbers are written as text. Send it at a time of your own, not when you act.",
-    "Under local and shuffle trust, how long a device takes to randomize is covered by no guarantee: send "
-    "the message some time after it was made, not at once.",
-    "How long the next plan takes to be made follows how many people came, which is public.",
+    "The operator, and anyone who observes the network, can see who takes part, when a place was taken, "
+    "when an answer came, and that no answer came in time. The noise hides what you did, but not that you "
+    "took part. The service sums answers in the order of the tickets, not in the order of their arrival. A "
+    "release is made when the last person of its batch has answered or is absent, and everyone can see when "
+    "that was. The operator's page shows how many people have answered, and how many are absent. These "
+    "counts have no noise, because the guarantee treats the number of participants as public. If what "
+    "happened to you affects whether you answer, these counts can reveal it.",
+    "Under central trust, the size of an answer and the time until it arrives can depend on what happened "
+    "to you, because its numbers are written as text. Send it at a time that does not depend on your "
+    "actions.",
+    "Under local and shuffle trust, no guarantee covers the time that a device needs to randomize. Send the "
+    "message some time after it was made.",
+    "The time until the next plan depends on how many people took part, which is public.",
 )
 
 
@@ -71,9 +74,9 @@ _TIMES = (
 
 
 def message_alone(study: Study) -> MessageGuarantee:
-    """Return the guarantee that a message has if the shuffler is not trusted.
+    """Return the guarantee of a single message without a trusted shuffler.
 
-    This guarantee can differ between batches; the weakest one is returned.
+    The guarantee can differ between batches. The weakest one is returned.
     """
     batches = ShuffledBatches(study, 0)
     every = {batches.form(int(n)) for n in [0, *study.mechanism.ends[:-1]]}  # type: ignore[union-attr]
@@ -94,7 +97,7 @@ def make_participant_statement(
 
     Parameters
     ----------
-    ledger : the study's reservation in the ledger; None if the study is in no ledger.
+    ledger : the study's reservation in the ledger; None if the study uses no ledger.
     key : public key of the statement's signature.
     close : rule with which the database was begun; None: the rule of a new database.
     """
@@ -129,12 +132,13 @@ def make_participant_statement(
             "meaning": _MEANING
             if resolved
             else (
-                "Who took a place and has not answered in this time counts as absent: her place is not given "
-                "to anybody else, so that who is in a batch does not follow what happened to anybody, but "
-                "for when people answer: the next batch begins when this one is whole."
+                "A person who took a place and has not answered in this time counts as absent. The place is "
+                "not given to another person. Therefore what happens to people does not affect who is in "
+                "which batch, except through the times of their answers: the next batch begins when this "
+                "one is complete."
             ),
         },
         "ledger": ledger
-        or "This study is in no ledger: what other releases about the same people cost is not known here.",
+        or "This study uses no ledger: the cost of other releases about the same people is not known here.",
         "key": key,
     }

@@ -1,30 +1,29 @@
-"""Turns of a study. When every user of a batch has answered or is absent, a turn makes the next release and
-the next plans.
+"""Turns of a study. A turn makes the next release and the next plans when the batch is complete.
 
-A turn depends only on the database's content and on noise. It restores the session from its stored state,
-adds the batch's messages in the order of their tickets, and draws the release. It stores the release and the
-session's new state in one transaction (:meth:`discreet.service.database.Store.drew`). After this transaction
-the release is fixed, whatever the learner does. The learner makes the next plans from the stored release, and
-a second transaction opens these plans (:meth:`discreet.service.database.Store.turned`). If the process is
-killed between the two transactions, nothing is lost: after a restart, the process continues with the second
-transaction.
+A batch is complete when every user has answered or is absent. A turn depends only on the content of the
+database and on noise. It loads the session from its stored state, adds the batch's messages in the order of
+their tickets, and draws the release. It stores the release and the session's new state in one transaction
+(:meth:`discreet.service.database.Store.drew`). After this transaction, the release is final. The learner
+computes the next plans from the stored release, and a second transaction opens these plans
+(:meth:`discreet.service.database.Store.turned`). If the process is killed between the two transactions,
+nothing is lost. After a restart, it continues with the second transaction.
 
 **Noise.** A release is published only from the database, after the commit. If the process dies before the
-commit, or the transaction is refused, no one has observed the draw. The stored state does not contain this
-draw, and the noise is drawn again. Before the commit, only the code that stores the drawn numbers reads them,
-so a failure does not reveal them. A committed release is never drawn again, because the table has one row per
-release. A session with seeded noise draws the same numbers again; a dry run needs this property.
+commit, or the transaction is rejected, no one has seen the draw. The stored state does not contain this draw,
+and the noise is drawn again. Before the commit, only the code that stores the drawn numbers reads them.
+Therefore a failure does not reveal them. A committed release is never drawn again, because the table has one
+row per release. A session with seeded noise draws the same numbers again, which a dry run requires.
 
-**The learner's** state depends only on the releases. It is not stored, but recomputed from the releases. The
-recomputed plans must equal the stored plans, bit for bit. This check detects changes in the code of the
-learner.
+**State of the learner.** It depends only on the releases. The state is not stored, but recomputed from the
+releases. The recomputed plans must equal the stored plans, bit for bit. This check detects changes of the
+learner's code.
 
-**Under shuffle trust** only the shuffler has single messages (:mod:`discreet.service.shuffler`). A turn
-begins when the shuffler's sum of the batch has arrived. The session gets this sum instead of single messages.
+**Shuffle trust.** Only the shuffler has single messages (:mod:`discreet.service.shuffler`). A turn begins
+when the shuffler's sum of the batch has arrived. The session receives this sum instead of single messages.
 
-**Plans.** A learner may split the users who follow a release among several plans. All these plans are made
-when the release is made, and are open at the same time. The session processes them one after the other, as in
-a simulation.
+**Plans.** A learner may divide the users who follow a release among several plans. All these plans are made
+together with the release, and are open at the same time. The session processes them one after the other, as
+in a simulation.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from discreet.service.study_config import Study
 
 __all__ = ["LEASE", "LeaseHolder", "Writer", "begin_study"]
 
-LEASE = 5.0  # duration of a writer's lease in seconds; a third of this time passes between two renewals
+LEASE = 5.0  # duration of a writer's lease in seconds; it is renewed after a third of this time
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] |
 def _form(study: Study, session: Any) -> bytes:
     """Return the form of messages that is published to devices; it is empty under central trust.
 
-    Under local trust the form is valid for all plans; under shuffle trust, for the first batch.
+    Under local trust, the form is valid for all plans. Under shuffle trust, it is valid for the first batch.
     """
     if study.shuffled:
         return ShuffledBatches(study, session.number).form(0)
@@ -147,8 +146,7 @@ def _form(study: Study, session: Any) -> bytes:
 
 
 def _without(last: Release, nobody: Release, users: int, number: int) -> Release:
-    """Return the release after a batch without a sum. This release repeats the last release, with an empty
-    measurement.
+    """Return the release after a batch without a sum. It repeats the last release, with an empty measurement.
 
     ``nobody`` is release 0, ``users`` is the number of users so far, and ``number`` is the number of the new
     release. The result contains no data of the batch. The learner continues as if the users of the batch had
@@ -160,10 +158,10 @@ def _without(last: Release, nobody: Release, users: int, number: int) -> Release
 class LeaseHolder:
     """Process that holds the lease of a database, or waits for the lease.
 
-    The lease is the right to make releases; only one process has it at a time.
+    The lease is the right to make releases. Only one process has it at a time.
 
-    ``token`` is the token of the lease while this process holds the lease, otherwise None. ``clock`` returns
-    the time in seconds.
+    ``token`` is the token of the lease while this process holds it, and None otherwise. ``clock`` returns the
+    time in seconds.
     """
 
     def __init__(self, store: Store, holder: str, clock: Callable[[], float]) -> None:
@@ -173,7 +171,7 @@ class LeaseHolder:
 
     def hold(self) -> bool:
         """Take or extend the lease. Returns False if another process holds the lease."""
-        # without this lock, one thread could take the lease, and another thread of this process find it taken
+        # this lock prevents a thread from finding the lease taken by another thread of this process
         with self._holding:
             now = self._clock()
             if self.token is not None and self._store.keep(self.token, now, LEASE):
@@ -182,21 +180,20 @@ class LeaseHolder:
             return self.token is not None
 
     def release_lease(self) -> None:
-        """Release the lease, so that the next process need not wait for its end."""
+        """Release the lease, so that the next process does not have to wait for its end."""
         if self.token is not None:
             self._store.release_lease(self.token, self._clock())
             self.token = None
 
 
 class Writer(LeaseHolder):
-    """Writer that makes a study's releases, while it holds the lease.
+    """Writer that makes a study's releases while it holds the lease.
 
     Parameters
     ----------
     clock : function that returns the time in seconds, for leases.
-    before_commit : function that is called after the noise of a release is drawn and before the release is
-        stored. Tests use this function to kill the process at this point, or to let another process act
-        first.
+    before_commit : function that is called between the draw of the noise and the storage of the release.
+        Tests use it to kill the process at this point, or to let another process act first.
     """
 
     def __init__(
@@ -233,9 +230,9 @@ class Writer(LeaseHolder):
 
     # ------------------------------------------------------------------------- one turn
     def step(self) -> bool:
-        """Make the next release, if all users of the current plans have answered or are absent.
+        """Make the next release if the batch is complete.
 
-        Returns True if the turn was made.
+        Returns True if a release was made.
 
         Raises :class:`~discreet.service.database.StaleWriter` if another process made the release first.
         """
@@ -364,8 +361,8 @@ class Writer(LeaseHolder):
                 try:
                     sent = self._admission.opened(published, body) if mixed else body
                     session.submit(Message(number, message=sent))
-                # The session rejects a message that was admitted; this was never observed. Other users must
-                # not wait because of such a message, so its user counts as absent.
+                # The session rejects an admitted message. This case has never been observed. The user of such
+                # a message counts as absent, so that other users do not have to wait.
                 except ValueError:
                     self.refused += 1
                     absent += 1

@@ -1,4 +1,4 @@
-"""Start of a study's processes: open or create the database, read the key, use the ledger, run uvicorn."""
+"""Processes of a study: open or create the database, read the key, use the ledger, and run uvicorn."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ AnyService = TypeVar("AnyService", bound=Service)
 
 
 def database_of(study: Study, database: str | None) -> str:
-    """Return ``database``, or the path of ``study.sqlite`` beside the study file if ``database`` is empty or
-    None.
+    """Return ``database``, or the path of ``study.sqlite`` in the folder of the study file if ``database`` is
+    empty or None.
     """
     return database or str(study.path("study.sqlite"))
 
@@ -49,12 +49,12 @@ def without_password(database: str) -> str:
 
 
 def key_of(study: Study, store: Store | None = None) -> PrivateKey:
-    """Return the service's private key; make the key if there is none.
+    """Return the service's private key, and create it if it does not exist.
 
     store : the service's database.
 
-    Raises ``ValueError`` if the file of the key is missing although users were given its public key or have
-    taken part. Their devices would reject everything that a new key signs.
+    Raises ``ValueError`` if the key file is missing but users received its public key or have taken part.
+    Their devices would reject all signatures of a new key.
     """
     path = study.path(study.key)
     if store is not None and not path.exists() and (store.public_key() or store.has_people()):
@@ -70,8 +70,8 @@ def key_of(study: Study, store: Store | None = None) -> PrivateKey:
 def shuffler_key_at(path: Path, *, make: bool = True) -> PrivateKey:
     """Return a shuffler's private key from its file.
 
-    make : if True, a missing key is made. If False, a missing key raises ``ValueError``, because the study
-    already names a public key.
+    make : if True, a missing key is created. If False, a missing key raises ``ValueError``, because the study
+        already names a public key.
     """
     if not make and not path.exists():
         raise ValueError(
@@ -89,11 +89,11 @@ def _key_at(path: Path, name: str) -> PrivateKey:
 def opened(study: Study, database: str) -> Store:
     """Open the database of a study.
 
-    If the database is empty, the study begins: its cost is reserved in the ledger, then release 0 is made.
+    If the database is empty, the study starts: its cost is reserved in the ledger, and release 0 is made.
 
-    Raises ``ValueError`` if the database serves another study, or the ledger's limit would be exceeded. Under
-    local trust, raises ``LedgerError`` if another database of the study has already marked the same
-    reservation.
+    Raises ``ValueError`` if the database belongs to another study, or if the ledger's limit would be
+    exceeded. Under local trust, raises ``LedgerError`` if another database of the study has already marked
+    the same reservation.
     """
     store = Store(database)
     try:
@@ -114,7 +114,7 @@ def opened(study: Study, database: str) -> Store:
 def _begin(study: Study, store: Store) -> None:
     """Reserve the study's cost in the ledger, then make release 0.
 
-    If another process has made release 0 in the meantime, this call stores nothing.
+    If another process made release 0 in the meantime, this call stores nothing.
     """
     entry = reserve(study)
     try:
@@ -191,8 +191,9 @@ class _Server(uvicorn.Server):
         self._listens = listens
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the server as uvicorn does. On return its port is bound, or uvicorn has decided to end the
-        process.
+        """Start the server like uvicorn.
+
+        On return, its port is bound, or uvicorn has decided to end the process.
         """
         await super().startup(sockets)
         if self.started:
@@ -205,27 +206,27 @@ def serve(
 ) -> None:
     """Run the service of a study until a signal ends it.
 
-    If the database is empty, the study begins: its cost is reserved in its ledger, then release 0 is made.
+    If the database is empty, the study starts: its cost is reserved in its ledger, and release 0 is made.
 
     Parameters
     ----------
     study : Study
-        The study, as :func:`read_study` returns it. The service's key is made if it does not exist.
+        Study, as returned by :func:`read_study`. The service's key is created if it does not exist.
     database : str
-        Path of a SQLite file, or SQLAlchemy's URL of a SQLite or PostgreSQL database.
+        Path of a SQLite file, or SQLAlchemy URL of a SQLite or PostgreSQL database.
     host : str
-        Address to listen at.
+        Address on which the server listens.
     port : int
-        Port to listen at, 0..65535; 0: any free port.
+        Port on which the server listens, 0 to 65535; 0 for any free port.
     listens : function of str
-        Called with the address, once it is bound.
+        Function that is called with the address when the port is bound.
 
     Raises
     ------
     ValueError
         If the port is outside its range, the database is neither SQLite nor PostgreSQL, or the database
-        belongs to another study. Also raised if the file of the service's key is missing although the study
-        has begun, or if the ledger's limit would be exceeded.
+        belongs to another study. Also raised if the service's key file is missing although the study has
+        started, or if the ledger's limit would be exceeded.
     LedgerError
         If the ledger cannot be used. Also raised, under local trust, if another database of the study has
         already marked the reservation.
@@ -255,10 +256,10 @@ def serve_shuffler(
     Parameters
     ----------
     study : Study
-        The study, as :func:`read_study` returns it. Its privatizer must have shuffle trust.
+        Study, as returned by :func:`read_study`. Its privatizer must have shuffle trust.
     database : str
-        Path of a SQLite file, or SQLAlchemy's URL of a SQLite or PostgreSQL database. The service needs
-        another database.
+        Path of a SQLite file, or SQLAlchemy URL of a SQLite or PostgreSQL database. It must not be the
+        database of the service.
     key : PrivateKey
         The shuffler's private key; the study names its public key.
     service : str
@@ -266,19 +267,18 @@ def serve_shuffler(
     service_key : str
         The service's public key, 64 hexadecimal digits.
     host : str
-        Address to listen at.
+        Address on which the server listens.
     port : int
-        Port to listen at, 0..65535; 0: any free port.
+        Port on which the server listens, 0 to 65535; 0 for any free port.
     listens : function of str
-        Called with the address, once it is bound.
+        Function that is called with the address when the port is bound.
 
     Raises
     ------
     ValueError
         If the port is outside its range, ``service`` is not an address, or ``service_key`` is not a public
-        key or did not sign the plans in the database. Also raised if the study names another key than
-        ``key``, if the study is not of shuffle trust, or if the database belongs to another study or to a
-        service.
+        key or did not sign the plans in the database. Also raised if ``key`` is not the key in the study, if
+        the study does not have shuffle trust, or if the database belongs to another study or to a service.
     RuntimeError
         If the write-ahead log of a SQLite database cannot be emptied at the end, because another process
         reads it.
@@ -298,7 +298,7 @@ def _serve(
     try:
         config = _config(made(), host, port, log_config=LOGGING)
         gc.collect()
-        # garbage collection no longer scans the imported objects, because that would delay requests
+        # the garbage collector no longer scans the imported objects, because that would delay requests
         gc.freeze()
         _Server(config, listens).run()
     finally:
@@ -323,8 +323,8 @@ def both_in_background(
 ) -> Iterator[tuple[str, ShufflerService, str, Service]]:
     """Run a service and its shuffler in threads; the two communicate over HTTP.
 
-    Yields (the shuffler's address, shuffler, the service's address, service). The address and the key of this
-    shuffler replace the address and the key that the study names.
+    Yields (the shuffler's address, shuffler, the service's address, service). The address and key of this
+    shuffler replace those in the study.
     """
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -363,8 +363,7 @@ def all_in_background(
 def _in_background(
     store: Store, service: AnyService, listening: socket.socket | None = None
 ) -> Iterator[tuple[str, AnyService]]:
-    # No log configuration is passed: uvicorn would close every log handler of the process, which are the
-    # caller's.
+    # No log configuration is passed, because uvicorn would then close all log handlers of the process.
     server = uvicorn.Server(_config(service, "127.0.0.1", 0, log_config=None))
     sockets = None if listening is None else [listening]
     thread = Thread(target=lambda: asyncio.run(server.serve(sockets)), daemon=True)

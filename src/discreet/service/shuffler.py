@@ -1,24 +1,24 @@
-"""Shuffler: a process that another operator runs. It sees single messages, and sends only sums of batches.
+"""Shuffler: a process of another operator. It receives single messages, and sends only sums of batches.
 
 The shuffler is between devices and the service (:mod:`discreet.service.app`). It has these tasks:
 
-- It **relays** the service's signed plans unchanged. Before it does so, it checks that the plans are batches
-  of the study's schedule, and that devices draw as many random bits as the study's guarantee requires. It
-  derives the mechanism from the same study file that the service reads. Therefore the service cannot request
-  less noise or smaller batches than the study file states.
-- It **hands out tickets and marks them as used**, gives places, and receives messages. It uses the same code
-  for its database as the service. A ticket is marked and its message stored in one transaction, which is on
-  the disk before the shuffler answers with code 202. The service never sees a ticket. Therefore a party that
-  handed out tickets by name learns nothing from the service.
+- It **relays** the service's signed plans unchanged. Before this, it checks that the plans are batches of the
+  study's schedule. It also checks that devices draw as many random bits as the study's guarantee requires. It
+  derives the mechanism from the same study file as the service. Therefore the service cannot use less noise
+  or smaller batches than the study file states.
+- It **provides tickets and marks them as used**, assigns places, and receives messages. It uses the same code
+  for its database as the service. One transaction marks a ticket and stores its message. It is on the disk
+  before the shuffler answers with code 202. The service never sees a ticket. Therefore a party that knows
+  which user has which ticket learns nothing from the service.
 - When every user of a batch has answered or is absent, it **sums the messages**
   (:class:`discreet.mechanisms.shuffle.shuffle_session.Shuffler`). It stores the sum and removes the messages
   in one transaction. If fewer messages arrived than the guarantee of the batch requires, the shuffler makes
   no sum, and the messages of the batch are lost.
-- It **sends the signed sum** to the service again and again, until the service confirms that the sum is on
-  its disk. The service keeps the first sum of a turn permanently, and accepts the same bytes again. Therefore
-  no sum is lost or counted twice, whenever one of the two processes dies.
+- It **sends the signed sum** to the service repeatedly, until the service confirms that the sum is on its
+  disk. The service keeps the first sum of a turn permanently, and accepts the same bytes again. Therefore no
+  sum is lost or counted twice, even if one of the two processes is killed.
 
-The addresses and times of messages are not stored. Only the shuffler's database links a ticket to a message,
+The addresses and times of messages are not stored. Only the shuffler's database links tickets to messages,
 and only until the batch is summed.
 """
 
@@ -60,7 +60,8 @@ def check_plans(
     before : number of users of all earlier plans.
     known : form that was adopted for an earlier turn of this session; empty if there is none.
 
-    Raises ``ValueError`` if the publication does not follow the study. Then no user is asked to take part.
+    Raises ``ValueError`` if the publication does not follow the study. In this case, no user is asked to take
+    part.
     """
     if content["trust"] != "shuffle" or content["shuffler"] != dict(study.shuffler or {}):
         raise ValueError("plans: are of another kind of trust, or name another shuffler")
@@ -117,7 +118,7 @@ class Forwarder(LeaseHolder):
     def step(self) -> bool:
         """Run the next step: sum a batch, send a sum, or adopt the next plans.
 
-        Returns True if there was something to do.
+        Returns True if a step was run.
 
         Raises ``ConnectionError`` if the service does not answer, and ``ValueError`` if the service's answer
         is invalid. Raises :class:`~discreet.service.database.StaleWriter` if another process did the step
@@ -178,7 +179,7 @@ class Forwarder(LeaseHolder):
     def _adopt(self, token: int) -> bool:
         """Adopt the service's next plans if they are published.
 
-        Before that, the sum for the current plans must be stored and confirmed. Returns False if nothing was
+        The sum for the current plans must be stored and confirmed before. Returns False if nothing was
         adopted.
         """
         about, plans = self._store.about(), self._store.plans()
@@ -257,7 +258,7 @@ class ShufflerService(Service):
     def _pause(self) -> float:
         """Return the seconds until the next check for work.
 
-        The time is short if the open plans wait for no user, because all further users then wait for the next
+        The time is short if no open plan waits for a user, because all other users then wait for the next
         plans.
         """
         return _WAIT if self.store.whole else super()._pause()
@@ -268,7 +269,7 @@ class ShufflerService(Service):
         self._http.close()
 
     def _refresh(self) -> None:
-        """Publish the service's signed plans for the current turn, as this database holds them."""
+        """Publish the service's signed plans for the current turn, as stored in this database."""
         about = self.store.about()
         turn, over = int(about["turn"]), bool(about["over"])
         if turn < 0 or (turn, over) == (self.turn, self.over):

@@ -1,6 +1,6 @@
 """Study file: MDP, learner, privatizer, schedule, ledger and rules for participants.
 
-The file is written in TOML. All its values are public, and they are fixed before the first user takes part::
+The file has the format TOML. All its values are public, and they are fixed before the first user takes part::
 
     name = "ward"
 
@@ -112,29 +112,29 @@ _OPEN = ("learner", "privatizer", "schedule")  # tables whose keys are options o
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """One checked study: all public values on which the noise scale depends, and the rules for users.
+    """Checked study: all public values that determine the noise scale, and the rules for users.
 
     Parameters
     ----------
     name : str
         Name of the study: 1 to 100 printable characters.
     layout : Layout
-        S, A, H and the mask.
+        Sizes S, A and H, and the mask of admissible actions.
     users : int
-        K, 1..10^9; one episode each.
+        Number of users K, 1 to 10^9. Each user has one episode.
     learner : learner
-        The learner's schedule sets the times of release; at most 10,000 releases are allowed.
+        The learner's schedule determines the times of releases, at most 10,000.
     privatizer : privatizer
         The privatizer's attribute ``trust`` must be "joint", "local" or "shuffle".
     rewards : (low, high)
-        Least and largest reward of one step, in users' units; finite, low < high.
+        Smallest and largest reward of one step, in users' units; finite, low < high.
     stationary : bool
-        True if the MDP is declared the same at every step.
+        True if the MDP is declared to be the same at every step.
     answer_within : float
-        Seconds from a user's place to the user's answer, above 0; users who answer later count as absent.
+        Time in seconds from a user's place to their answer, above 0. Users who answer later count as absent.
     closes_after : float, optional
-        Seconds after which places that no user has taken count as absent, at least ``answer_within``; None:
-        never.
+        Time in seconds after which places that no user has taken count as absent, at least ``answer_within``;
+        None for no limit.
     close : "resolved" or "all", optional
         Rule that closes batches (:mod:`discreet.service.resolved_batches`). None: "resolved", or "all" under
         shuffle trust and with ``closes_after``.
@@ -143,10 +143,10 @@ class Study:
         ``in_flight_share`` r) reservations are open, where r reservations are answered or absent; 1..10^6 and
         0..10.
     ledger : mapping, optional
-        ``dataset``, and ``path`` of the ledger's file (left out: the user's ledger). None: the study is in no
-        ledger.
+        ``dataset``, and ``path`` of the ledger's file; by default, the user's ledger. None if the study uses
+        no ledger.
     shuffler : mapping, optional
-        ``url`` (http or https, no / at the end) and ``key`` (public key, 64 hexadecimal digits). Needed
+        ``url`` (http or https, no / at the end) and ``key`` (public key, 64 hexadecimal digits). Required
         under shuffle trust, and not allowed otherwise.
     key : str
         Path of the file with the private key that signs plans and the statement.
@@ -155,7 +155,7 @@ class Study:
     rehearsal : mapping
         ``env``, ``options`` and ``seed`` of the simulated users of a dry run.
     randomness : Secure or Seeded
-        Source of noise: Secure, except for dry runs.
+        Source of noise: Secure, or Seeded for dry runs.
     folder : Path
         Folder to which relative paths refer.
     table : mapping
@@ -164,7 +164,7 @@ class Study:
     Raises
     ------
     ValueError
-        If a value is outside its range, the learner and the privatizer do not fit together, or the service
+        If a value is outside its range, if the learner and the privatizer are incompatible, or if the service
         does not support them (:attr:`mechanism`).
     """
 
@@ -259,15 +259,13 @@ class Study:
 
     @cached_property
     def mechanism(self) -> CountMechanism | FlipMechanism | AmplifiedMechanism:
-        """Mechanism that makes the study's releases. Raises ``ValueError`` if the service does not support
-        it.
-        """
+        """Mechanism of the study's releases. Raises ``ValueError`` if the service does not support it."""
         if self.privatizer.trust == "none":
-            raise ValueError("privatizer: a service states a guarantee, and this one has none")
+            raise ValueError("privatizer: must have a guarantee")
         try:
             query = self.learner.query(self.spec)
         except ValueError as error:
-            # the error is about features, which callers of the library can set, but a study file cannot
+            # the error is about features, which a study file cannot set
             if not str(error).startswith("spec.features"):
                 raise
             name = self.table.get("learner", {}).get("name", type(self.learner).__name__)
@@ -310,7 +308,7 @@ class Study:
 
     @property
     def local(self) -> bool:
-        """True if no party is trusted."""
+        """True if users trust no party."""
         return self.trust == "local"
 
     @property
@@ -350,7 +348,7 @@ class Study:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of the study file, without ``service`` and ``rehearsal``, and of the source of noise: 64
+        """Hash of the study file, without ``service`` and ``rehearsal``, and of the source of noise, as 64
         hexadecimal digits.
         """
         kept = {name: value for name, value in self.table.items() if name not in ("service", "rehearsal")}
@@ -369,7 +367,7 @@ class Study:
     # ------------------------------------------------------------------------ rehearsals
     @cached_property
     def world(self) -> TabularMDP:
-        """Simulated MDP of a dry run. Raises ``ValueError`` if its layout is not the study's."""
+        """Simulated MDP of a dry run. Raises ``ValueError`` if its layout differs from the study's layout."""
         if "env" not in self.rehearsal:
             raise ValueError("rehearsal.env is missing: name the world of the simulated people")
         options = self.rehearsal.get("options", {})
@@ -381,7 +379,8 @@ class Study:
     def rehearsed(self, users: int | None = None) -> Study:
         """Return a copy of the study with seeded noise, for simulated users. Seeded noise protects no user.
 
-        users : number of simulated users, at least 1; None: the study's number. Raises ``ValueError`` if
+        users : number of simulated users, at least 1; by default, the number in the study. Raises
+            ``ValueError`` if
         ``users`` or ``rehearsal.seed`` is outside its range.
         """
         seed = checks.integer("rehearsal.seed", self.rehearsal.get("seed", 0), 0)
@@ -401,7 +400,7 @@ def read_study(path: str | Path, plugins: tuple[str, ...] = ()) -> Study:
     Parameters
     ----------
     path : str or Path
-        The TOML file. Relative paths in it are relative to its folder.
+        TOML file. Relative paths in it are relative to its folder.
     plugins : tuple of str
         Names of modules to import before the file is read; these modules can register learners, privatizers
         and environments.
@@ -413,8 +412,8 @@ def read_study(path: str | Path, plugins: tuple[str, ...] = ()) -> Study:
     Raises
     ------
     ValueError
-        If the file cannot be read, is not TOML, or holds an unknown key or a value that is not allowed, or if
-        a module cannot be imported. The message names the key or the value.
+        If the file cannot be read, is not TOML, or contains an unknown key or an invalid value, or if a
+        module cannot be imported. The message names the key or the value.
     """
     for module in plugins:
         registry.load_plugin(module)
@@ -425,12 +424,12 @@ def read_study(path: str | Path, plugins: tuple[str, ...] = ()) -> Study:
 def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
     """Return the study that a parsed study file describes.
 
-    Raises ``ValueError`` as :func:`read_study` does.
+    Raises ``ValueError`` in the same cases as :func:`read_study`.
     """
     known = {"name", *_TABLES, *_OPEN}
     for name, value in table.items():
         if name not in known:
-            raise ValueError(f"{name!r}: is nothing of a study; must be one of {', '.join(sorted(known))}")
+            raise ValueError(f"{name!r}: is unknown; must be one of {', '.join(sorted(known))}")
         if name != "name" and not isinstance(value, Mapping):
             raise ValueError(f"{name} = {checks.said(value)}: must be a table, [{name}]")
         for key in value if name in _TABLES else ():

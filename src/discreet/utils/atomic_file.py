@@ -15,7 +15,7 @@ def write_aside(path: Path, content: bytes, mode: int = 0o666) -> None:
     The content is written to a temporary file in the same folder, which is then renamed to ``path``.
     Therefore a reader sees either the complete old file or the complete new file.
 
-    mode : permission bits of the new file; the operating system clears the bits of the process's umask.
+    mode : permission bits of the new file. The operating system clears the bits of the process's umask.
     """
     # The temporary name is random and does not contain the process ID: two threads of one process, or two
     # processes that have the same ID on different machines, can write to the same path.

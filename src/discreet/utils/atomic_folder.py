@@ -2,11 +2,11 @@
 
 A run writes its files into a folder with a hidden name and renames this folder at the end.
 
-A run first claims the name of its folder (:func:`claimed`). Therefore, if two runs write to the same folder,
-the second run is rejected before it reads data or spends budget. The claim is a lock on a file next to the
-folder. The operating system releases the lock when the process ends, also if the process is killed. In that
-case the lock file remains, but it does not block other runs: the next run with the same output name locks
-this file and removes it at its end.
+At its start, a run locks the name of its output folder (:func:`claimed`). If two runs write to the same
+folder, the second run is therefore rejected before it reads data or spends budget. The lock is on a file next
+to the folder. The operating system releases the lock when the process ends, also if the process is killed. In
+that case the lock file remains, but it does not block other runs. The next run with the same output name
+locks this file and removes it at its end.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def check_free(out: Path) -> None:
 
     If ``out`` exists, it must be an empty folder. The function tries the rename with an empty folder. The
     rename fails if ``out`` is a link, a mount point or ``.``, if its name is too long, or if the parent
-    folder is not writable. Call this function before a run, because the rename must not fail after budget has
-    been spent on the release.
+    folder is not writable. Call this function before a run. After budget has been spent on the release, the
+    rename must not fail.
     """
     there = out.exists()
     if there and (not out.is_dir() or any(out.iterdir())):
@@ -63,8 +63,8 @@ def check_free(out: Path) -> None:
             f"out = {str(out)!r}: must be a folder that can be made by renaming another one ({error})"
         ) from None
     if not there:
-        # Removing the folder fails if another run that makes the same check has removed it already, or if
-        # another run has meanwhile renamed its complete folder to this name.
+        # Removing the folder fails if another run that makes the same check has removed the folder already,
+        # or if another run has meanwhile renamed its complete folder to this name.
         with suppress(OSError):
             out.rmdir()
 
@@ -73,8 +73,8 @@ def check_free(out: Path) -> None:
 def claimed(out: Path) -> Iterator[None]:
     """Lock the output path ``out`` against other runs, until the block or the process ends.
 
-    out : path of the folder or file that the run will write. Its parent folder is created if it does not
-    exist.
+    out : path of the folder or file that the run will write. The parent folder is created if it does not
+        exist.
 
     Raises ``ValueError`` if another run holds the lock, or if the parent folder is not writable. On systems
     without file locks, other runs are not blocked.
@@ -123,7 +123,7 @@ def room_for(out: Path, size: int) -> Iterator[None]:
     except OSError as error:
         raise _no_room(out, size, error) from None
     try:
-        name.unlink()  # frees the disk space as soon as the process ends, also if the process is killed
+        name.unlink()  # frees the disk space as soon as the process ends, even if the process is killed
         try:
             _fill(handle, size)
         except OSError as error:
@@ -191,7 +191,7 @@ def aside(out: Path, *, paid: str | None = None, ledger: Path | None = None) -> 
     path of the file and the command that finishes the run. If the block raises earlier, the hidden folder is
     removed.
 
-    ledger : file of the ledger that was charged, for this command.
+    ledger : file of the ledger that was charged. The command in the note contains it.
     """
     hidden = hidden_beside(out)
     hidden.parent.mkdir(parents=True, exist_ok=True)

@@ -58,15 +58,15 @@ class Knobs:
                 object.__setattr__(self, name, value)
 
     def options(self) -> dict[str, Any]:
-        """Return a dict from the name of every field to its value; values from the preset are filled in."""
+        """Return a dict from the name of every field to its value. Values from the preset are filled in."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def _such(cls: type, values: tuple[Any, ...]) -> str:
-    """Return the part of an error message that tells which keyword arguments the class takes.
+    """Return the part of an error message with the keyword arguments of the class.
 
-    values : the positional arguments that the caller passed. If the only one is a number and the class has
-    ``epsilon``, the text suggests the call with ``epsilon=``.
+    values : positional arguments of the call. If the only one is a number and the class has ``epsilon``, the
+        text suggests the call with ``epsilon=``.
     """
     known = [f.name for f in fields(cls) if f.init]
     number = isinstance(values[0], int | float) and not isinstance(values[0], bool)
@@ -78,7 +78,7 @@ def _such(cls: type, values: tuple[Any, ...]) -> str:
 def _meant(name: str, known: list[str]) -> str:
     """Return the part of an error message that suggests a valid option for the unknown option ``name``.
 
-    It states the most similar name, or all names if no name is similar.
+    The text states the most similar name, or all names if no name is similar.
     """
     near = difflib.get_close_matches(name, known, n=1) or [one for one in known if one.startswith(name)]
     return f"; did you mean {near[0]}?" if near else f"; must be one of {', '.join(known)}"

@@ -1,11 +1,11 @@
 """Layout of pages that consist of blocks, in Markdown and HTML. Other modules define the text of pages.
 
-Text that comes from outside the library is escaped, so that a name cannot imitate a line of the page. Readers
-can fill in only the free lines (:class:`Blank`) of a page. :class:`Written` holds the fixed text around the
-content of a free line, so that :mod:`discreet.pipeline.verify` can separate the content from the fixed text.
+Text from outside the library is escaped, so that a name cannot imitate a line of the page. Readers can fill
+in only the free lines (:class:`Blank`) of a page. :class:`Written` contains the fixed text around the content
+of a free line. :mod:`discreet.pipeline.verify` can therefore separate the content from the fixed text.
 
-The HTML contains its own style and pictures, has no script, and loads nothing. It can be opened without a
-network, and printed on A4 or letter paper. For screen readers, the language, headings, tables and header
+The HTML contains its own style and pictures, has no script, and loads nothing. The HTML can be opened without
+a network, and printed on A4 or letter paper. For screen readers, the language, headings, tables and header
 cells are marked up.
 """
 
@@ -30,7 +30,7 @@ MARKS = "\\`*_[]<>|#~&"
 
 
 def escaped(text: object) -> str:
-    """Return a text in which Markdown syntax characters are escaped."""
+    """Return a string in which Markdown syntax characters are escaped."""
     return "".join(f"\\{c}" if c in MARKS else c for c in str(text))
 
 
@@ -44,14 +44,14 @@ class Strong:
 
 @dataclass(frozen=True)
 class Code:
-    """Text that is set as code, for example a command to type or the name of a key."""
+    """Text in code style, for example a command or the name of a key."""
 
     words: str
 
 
 @dataclass(frozen=True)
 class Formula:
-    """Text of the library itself in which Markdown has nothing to escape, for example a formula."""
+    """Text of the library in which Markdown has nothing to escape, for example a formula."""
 
     words: str
 
@@ -62,7 +62,7 @@ Text = str | tuple[str | Strong | Code | Formula, ...]
 
 @dataclass(frozen=True)
 class Heading:
-    """Heading; level 1 is the title of the page."""
+    """Heading. Level 1 is the title of the page."""
 
     level: int
     text: str
@@ -108,7 +108,7 @@ class Table:
 
     names : number of cells at the beginning of each row that name the row.
 
-    more : line below the table, which says what the table omits.
+    more : line below the table. The line states what the table omits.
 
     label : label in HTML. By default, it is the caption, or the heading before the table and the header row.
     """
@@ -123,7 +123,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """Figure. It appears only on the HTML page; the text of the page states the same facts.
+    """Figure, which appears only on the HTML page. The text of the page states the same facts.
 
     name : file name of the figure, without the extension. alternative : text for readers who cannot see the
     figure.
@@ -135,7 +135,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Blank:
-    """Free line of a page: a label and the text that a reader filled in."""
+    """Free line of a page: a label and the text that a reader enters."""
 
     label: str
     value: str = ""
@@ -146,7 +146,7 @@ Block = Heading | Paragraph | Bullets | NameValueList | Table | Picture | Blank
 
 @dataclass(frozen=True)
 class Written:
-    """Free line of a page as text: a value that readers are allowed to fill in, between two fixed ends.
+    """Free line of a page as text: a value that readers may enter, between two fixed ends.
 
     before, after : fixed text at both ends. allowed : regular expression that the value must match.
     """
@@ -158,7 +158,7 @@ class Written:
 
     @property
     def text(self) -> str:
-        """Return the complete line."""
+        """Complete line."""
         return f"{self.before}{self.value}{self.after}"
 
 
@@ -173,8 +173,8 @@ def text_of(lines: Sequence[Line]) -> str:
 def compared_with(text: str, lines: Sequence[Line]) -> Iterator[tuple[str, object, object, bool]]:
     """Compare the text of a page with the required lines. In free lines, only the fixed text must agree.
 
-    Yields one tuple for each comparison: its name, the found value, the required value, and True if the two
-    values agree. The content of a free line must match the regular expression of that line.
+    Yields one tuple for each comparison: name of the comparison, found value, required value, and True if the
+    two values agree. The content of a free line must match the regular expression of that line.
     """
     stated = text.split("\n")
     rendered: list[Line] = [*lines, ""]
@@ -196,9 +196,9 @@ _IN_MARKDOWN = rf"( (?:[^{re.escape(MARKS)}]|\\[{re.escape(MARKS)}]){{0,500}})?"
 
 
 def in_markdown(text: Text, plain: bool = False) -> str:
-    """Return a text in Markdown, with marks for emphasis and code.
+    """Return a string in Markdown, with marks for emphasis and code.
 
-    plain : if True, special characters in the text are not escaped.
+    plain : if True, special characters in the string are not escaped.
     """
     put = str if plain else escaped
     return "".join(
@@ -293,9 +293,9 @@ def html_lines(
 ) -> list[Line]:
     """Return the lines of a page in HTML.
 
-    title : title of the document; also the first heading if the page has no heading of level 1.
-    pictures : contents of PNG files, by the name of their :class:`Picture`. A picture is left out if its file
-        is not given.
+    title : title of the document. The title is also the first heading if the page has no heading of level 1.
+    pictures : contents of PNG files, by the name of their :class:`Picture`. A picture without a file is
+        omitted.
     """
     titled = any(isinstance(block, Heading) and block.level == 1 for block in blocks)
     policy = _POLICY if pictures is None else f"{_POLICY}; img-src data:"
@@ -363,13 +363,13 @@ def _html(block: Heading | Paragraph | Bullets | NameValueList | Blank) -> Itera
 
 
 def _html_table(block: Table, named: str) -> Iterator[Line]:
-    # A table can be wider than a phone's screen. So it scrolls separately from the page, also with the
+    # A table can be wider than a phone's screen. It therefore scrolls separately from the page, also with the
     # keyboard.
     yield f'<div class="table" role="region" aria-label="{html.escape(named)}" tabindex="0">'
     yield "<table>"
     if block.caption:
         yield f"<caption>{html.escape(block.caption)}</caption>"
-    # An empty header cell does not name its column, so it is marked up as a cell with data.
+    # An empty header cell names no column, so it is marked up as a cell with data.
     heads = "".join(f'<th scope="col">{html.escape(one)}</th>' if one else "<td></td>" for one in block.head)
     yield f"<thead><tr>{heads}</tr></thead>"
     yield "<tbody>"

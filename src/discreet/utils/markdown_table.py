@@ -11,7 +11,7 @@ Table = Sequence[Sequence[str]]
 
 
 def markdown(table: Iterable[Sequence[str]]) -> str:
-    """Return a table of text in Markdown; the first row is the header.
+    """Return a table of text in Markdown. The first row is the header.
 
     The caller must escape the character ``|`` in cells, because it ends a cell.
     """

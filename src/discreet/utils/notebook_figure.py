@@ -17,7 +17,7 @@ _DPI = 100  # resolution of the image in a notebook, in dots per inch
 class Figure(matplotlib.figure.Figure):
     """Matplotlib figure that notebooks show without ``%matplotlib inline``.
 
-    It is not registered in matplotlib's global state (pyplot).
+    The figure is not registered in matplotlib's global state (pyplot).
     """
 
     def _repr_png_(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Names of files with a hash of their content, so that a record of a run says which content was read."""
+"""Names of files with a hash of their content. The record of a run then states which content was read."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 FORMATS = (".png", ".pdf", ".svg")
 # Widths in mm of a figure in one column, and of a figure in two columns (or of the full text). `Read` means
-# that the numbers were read in the named style file or on the named page of the publisher. `Quoted` means
-# that the publisher's page could not be read, and the numbers are those that other projects quote from it.
+# that the numbers come directly from the named style file or page of the publisher. `Quoted` means that the
+# publisher's page could not be read, and the numbers are those that other projects quote from it.
 JOURNALS: Mapping[str, tuple[float, float]] = {
     # read: acmart.dtx (2024), sigconf: letter width minus 2 x 54 pt, columnsep 2 pc: 241.15 pt and 506.3 pt
     "acm": (84.75, 177.9),
@@ -87,8 +87,8 @@ def styled(style: Path | str | None = None, columns: int | None = None) -> Itera
 
     style : a ``.mplstyle`` file, or None. Raises ``ValueError`` if the file cannot be read.
 
-    columns : if it is not None, the font sizes for printed columns are applied too; the style file overrides
-    them.
+    columns : if it is not None, the font sizes for printed columns are applied too. The style file overrides
+        them.
     """
     import matplotlib
 
@@ -121,7 +121,7 @@ def save_figure(figure: Figure, path: Path, *, text: bool = False) -> None:
     """Write a figure to a .png (200 dpi), .pdf or .svg file atomically. Equal figures give equal bytes.
 
     text : if True, an SVG file contains its text as characters instead of outlines. The viewer then selects
-    one of its fonts. This is meant for screens.
+        one of its fonts. Use this for screens.
     """
     import matplotlib
 
@@ -148,8 +148,8 @@ def interval(mean: ArrayLike, half: ArrayLike, log: bool) -> tuple[Floats, Float
 
     On a linear axis, the ends are mean -+ half. On a logarithmic axis (``log``), the interval is that of the
     logarithm of the mean. To first order, the error of the logarithm of an estimate is half / mean. Therefore
-    the ends are mean times exp(-+ half / mean). Both ends are above 0, and both have the same distance to the
-    mean on the axis.
+    the ends are mean times exp(-+ half / mean). Both ends are above 0 and have the same distance to the mean
+    on the axis.
     """
     centre, width = np.asarray(mean, np.float64), np.asarray(half, np.float64)
     if not log:
@@ -169,7 +169,7 @@ def draw_interval(
 def error_bars(mean: ArrayLike, half: ArrayLike, log: bool) -> Floats:
     """Return a (2, n) array with the lengths of error bars below and above each mean.
 
-    This is the argument ``yerr`` of matplotlib's ``errorbar``.
+    The array can be passed as ``yerr`` to matplotlib's ``errorbar``.
     """
     low, high = interval(mean, half, log)
     return np.stack([np.asarray(mean) - low, high - np.asarray(mean)])
@@ -228,9 +228,9 @@ def tidy(axes: Axes, scales: str = "", title: str = "", **labels: str) -> None:
 
     Parameters
     ----------
-    scales : "x", "y" or "xy": the axes that become logarithmic; "" for none
+    scales : "x", "y" or "xy": the axes that become logarithmic. "" for none
     title : title above the axes, aligned left
-    labels : ``x`` and ``y``, the labels of the two axes; both are optional
+    labels : labels of the two axes, as ``x`` and ``y``. Both are optional
     """
     if "x" in scales:
         axes.set_xscale("log")

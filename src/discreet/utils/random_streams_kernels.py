@@ -3,8 +3,8 @@
 Philox derives the start of a stream from its address, and xoshiro256++ generates the numbers in the stream.
 Every draw of a simulation has an address (seed, run, role, i, j) and does not depend on earlier draws.
 Therefore any number of threads or processes gives the same bits, in any order, and also after a resume. The
-last bit of libm differs between machines. Therefore the distributions use only basic arithmetic, sqrt and
-comparisons, with a separate logarithm and a separate inverse normal function.
+last bit of libm results differs between machines. Therefore the distributions do not call libm. They use only
+basic arithmetic, sqrt and comparisons; this module has its own logarithm and inverse normal function.
 
 Sources:
 
@@ -33,12 +33,12 @@ ROLE_ENVIRONMENT = 0  # i = episode
 ROLE_BATCH = 1  # i = first user of a sub-batch: outcomes of the environment for a whole batch.
 ROLE_POLICY = 2  # Here i = episode: actions of stochastic policies.
 ROLE_TIES = 3  # i = replan, j = sub-batch: tie-breaking.
-ROLE_NOISE = 4  # Here i = node's end or user; j = 0, or 1 for the sum of a local sub-batch.
+ROLE_NOISE = 4  # Here i = end of a tree node, or user; j = 0, or 1 for the sum of a local sub-batch.
 ROLE_AUDIT = 5
 ROLE_BOOTSTRAP = 6
 ROLE_MODEL = 7  # Random MDPs.
 ROLE_SAMPLES = 8  # Here i = replan, j = sub-batch: sampled models. From j = 2^20: fits.
-ROLE_EXPLORE = 9  # Here i = replan, j = explorer: its sampled model
+ROLE_EXPLORE = 9  # Here i = replan, j = explorer: sampled model of the explorer.
 
 U64 = np.uint64
 _M0 = U64(0xD2E7470EE14C6C93)
@@ -544,6 +544,6 @@ def run_key(seed: int, run: int = 0) -> NDArray[np.uint64]:
 
 
 def generator_at(key: NDArray[np.uint64], role: int, i: int = 0, j: int = 0) -> np.random.Generator:
-    """Return a NumPy generator at an address. It uses role + 2^32 and so differs from all kernel streams."""
+    """Return a NumPy generator at an address. Its role is role + 2^32, so it differs from all kernel streams."""
     counter = np.array([0, i, j, role + 2**32], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))

@@ -1,6 +1,6 @@
 """Table of the names and modules of version 0.2.0 that version 0.3.0 renamed, moved or removed.
 
-Using an old name raises an error that states the new name; old names do not work as aliases. The table will
+Using an old name raises an error that states the new name. Old names do not work as aliases. The table will
 be deleted in version 0.4.0.
 """
 
@@ -14,10 +14,9 @@ __all__ = ["renamed"]
 
 
 def renamed(old: str) -> str | None:
-    """Return a sentence that states the new name of ``old``, or that ``old`` was removed. Return None if
-    neither applies.
+    """Return a sentence that states the new name of ``old``, or that ``old`` was removed.
 
-    old : a name ``discreet.NAME``, or a module, of version 0.2.0.
+    old : name ``discreet.NAME``, or a module, of version 0.2.0. The result is None for any other name.
     """
     new = _table().get(old)
     if new is None:

@@ -1,4 +1,4 @@
-"""Text representation of dataclasses for interactive sessions; it never exceeds one screen."""
+"""Text representation of dataclasses for interactive sessions, never longer than one screen."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FIRST = 3  # largest number of items that are shown of a list, tuple or mapping
 def text(thing: Any) -> str:
     """Return ``Name(field=value, ...)`` for a dataclass instance, in at most 20 lines of 110 characters.
 
-    Classes get this representation by ``__repr__ = brief`` (:mod:`discreet.core.short_repr`). Fields that
-    have their default value are left out. For an array, the text states its type and shape. For a mapping or
-    a list, it states the first items and the size.
+    Classes get this representation by ``__repr__ = brief`` (:mod:`discreet.core.short_repr`). Fields with
+    their default value are omitted. For an array, the text states its type and shape. For a mapping or a
+    list, it states the first items and the size.
     """
     name = type(thing).__name__
     parts = _parts(thing)
@@ -39,7 +39,7 @@ def text(thing: Any) -> str:
 
 
 def of_session(session: Any, closed: bool) -> str:
-    """Return text about a session that contains only public facts, and no record or sum.
+    """Return text about a session that contains only public facts and no record or sum.
 
     ``closed`` : True if the session is closed.
     """

@@ -9,7 +9,7 @@ __all__ = ["sync_folder"]
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder to the disk: the names of files that were created, renamed or removed in it."""
+    """Flush to the disk the names of files that were created, renamed or removed in a folder."""
     if os.name != "posix":  # on other systems a folder cannot be opened as a file
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Functions that ask for the number of processors and import optional packages."""
+"""Functions that return the number of processors and import optional packages."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def processors() -> int:
 def optional(package: str, extra: str, what: str) -> ModuleType:
     """Import and return ``package``, which the extra ``discreet[extra]`` installs.
 
-    Raises ``ImportError`` if the package is missing; the message states that ``what`` needs it and how to
-    install it.
+    Raises ``ImportError`` if the package is missing. The message states that ``what`` needs the package and
+    how to install it.
     """
     try:
         return importlib.import_module(package)

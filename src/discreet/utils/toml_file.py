@@ -1,4 +1,4 @@
-"""Read and write TOML files."""
+"""Functions that read and write TOML files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OptionValue = bool | int | float | str | tuple[Any, ...] | None
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file and return its content as a dict.
 
-    Raises ``ValueError`` if the file is missing or malformed; the message names the file.
+    Raises ``ValueError`` if the file is missing or malformed. The message names the file.
     """
     try:
         with path.open("rb") as file:
@@ -29,7 +29,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def to_toml(table: Mapping[str, Any]) -> str:
     """Return a mapping as TOML text.
 
-    Entries with the value None are left out. A key with dots becomes an entry of nested tables.
+    Entries with the value None are omitted. A key with dots becomes an entry of nested tables.
     ``tomllib.loads`` reads the text as nested dicts.
     """
     import tomli_w
@@ -53,8 +53,8 @@ def flat_options(name: str, value: Any, prefix: str = "") -> dict[str, OptionVal
     """Return a nested mapping of options as a flat dict, sorted by name.
 
     The options of a nested table get dotted names (``learner.bonus_scale``), hyphens in names become
-    underscores, and lists become tuples. Options with the value None are left out. Raises ``ValueError`` if
-    TOML cannot represent the value of an option; the message names the option.
+    underscores, and lists become tuples. Options with the value None are omitted. Raises ``ValueError`` if
+    TOML cannot represent the value of an option. The message names the option.
 
     name : name of the mapping in error messages. prefix : text before every option name.
     """
@@ -70,7 +70,7 @@ def flat_options(name: str, value: Any, prefix: str = "") -> dict[str, OptionVal
         elif isinstance(item, bool | int | float | str):
             flat[full] = item
         elif item is None:
-            continue  # None means "not given"; TOML has no null, so the option is left out
+            continue  # None means "not given"; TOML has no null, so the option is omitted
         else:
             raise ValueError(f"{name}.{full} = {item!r}: must be a boolean, a number, a text or a list")
     return dict(sorted(flat.items()))

@@ -123,7 +123,7 @@ def test_errors_of_a_job(slurm: Any) -> None:
     with pytest.raises(EngineError, match=r"job 17 failed .*\(ModuleNotFoundError.*\): discreet-jobs/17_log"):
         engine.submit(int).result(LIMIT)
     jobs.errors = [FailedJobError("Traceback\nUncompletedJobError: timed out")]
-    with pytest.raises(UncompletedJobError, match="job 17 ran out of its time"):
+    with pytest.raises(UncompletedJobError, match="job 17 exceeded its time limit"):
         engine.submit(int).result(LIMIT)
 
 

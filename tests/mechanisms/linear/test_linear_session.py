@@ -622,7 +622,7 @@ def test_exact_square_root_readings_lose_at_most_rho_whoever_is_exchanged(query,
         scales.append(factor * self.scales)
         return np.zeros(self.offsets[-1])
 
-    monkeypatch.setattr("discreet.mechanisms.linear.linear_session._Draws.from_coins", silent)
+    monkeypatch.setattr("discreet.mechanisms.linear.linear_session.NoiseDraws.from_coins", silent)
     worst = 0.0
     for _ in range(12):
         users, who, asked = [trajectory(rng) for _ in range(8)], int(rng.integers(8)), rng.random(3) < 0.6

@@ -36,6 +36,8 @@ GROUPED = replace(SCHEMA, groups=GROUPS, provenance={"states": "protocol", "grou
 BUDGET = dr.Central(epsilon=3.0, delta=1e-6)
 KEY = bytes(range(32))
 
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
+
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -192,11 +194,11 @@ def test_a_release_of_other_groups_is_another_question(folder: Path, tmp_path: P
     text = (copy / "schema.toml").read_text()
     (copy / "schema.toml").write_text(text.replace(', "other"]', "]"))
     assert bad(copy)
-    with pytest.raises(ValueError, match="is not the schema of the release beside it"):
+    with pytest.raises(ValueError, match="is not the schema of the release in the same folder"):
         replan(copy / "release.parquet", dr.DecisionPoints(), tmp_path / "again")
 
 
-@pytest.mark.usefixtures("figures_are_sketched", "own_ledger")
+@pytest.mark.usefixtures("own_ledger")
 def test_commands_rehearse_and_forecast_with_groups(tmp_path: Path) -> None:
     schema = tmp_path / "S.toml"
     write_schema(GROUPED, schema)

@@ -1,4 +1,5 @@
 """Noise distributions of releases, as functions of public numbers.
 
-They do not affect privacy: an error in this package can mislead a learner but cannot reveal data.
+Noise distributions do not affect privacy: an error in this package can mislead a learner but cannot reveal
+data.
 """

@@ -1,8 +1,8 @@
 r"""Noise distribution of sums of random bits, with exact tails of sums of independent binomial variables.
 
 The noise of a released cell is ``unit * (X - E X)``, where ``unit`` is a constant. X is the sum of all flips
-in all batches so far, which is a sum of independent variables Bin(N_j, p_j). P(|X - E X| > t) is computed
-from the probabilities of X. These are the inverse Fourier transform of the characteristic function
+in all batches so far. X is a sum of independent variables Bin(N_j, p_j). P(|X - E X| > t) is computed from
+the probabilities of X. These probabilities are the inverse Fourier transform of the characteristic function
 
     prod_j (1 + p_j (e^{i theta} - 1))^{N_j}.
 
@@ -57,7 +57,8 @@ def _chernoff(components: Components, p: float) -> float:
     for sign in (-1.0, 1.0):
         best = math.inf
         t = 0.25 * math.sqrt(2 * wanted / variance)
-        for _ in range(60):  # stop when the bound starts to grow, because it is convex near its minimum
+        # stop when the bound starts to increase, because the bound is convex near its minimum
+        for _ in range(60):
             bound = (_log_moment(components, sign * t) + wanted) / t
             if bound > best:
                 break
@@ -94,7 +95,7 @@ def binomial_quantile(components: Components, p: float) -> float:
     mass = np.maximum(fft.irfft(np.conj(transform), size), 0.0)
     away = np.abs(first + np.arange(size) - mean)
     order = np.argsort(away, kind="stable")
-    # probability of all points that come later in this order, an upper estimate of P(|X - E X| > distance)
+    # probability of all points that come later in this order: an upper bound on P(|X - E X| > distance)
     beyond = mass.sum() - np.cumsum(mass[order]) + _ROUNDING
     at = int(np.argmax(beyond <= p))
     return float(away[order][at])
@@ -106,8 +107,8 @@ class BinomialLaw:
 
     Parameters
     ----------
-    components : (number of bits N, probability p of a one) for each batch in the released value. If it is
-        empty, there is no noise yet.
+    components : (number of bits N, probability p that a bit is 1) for each batch in the released value. Empty
+        if there is no noise yet.
     unit : amount by which one bit changes the value of a cell: 1, or 1/2 for centred rewards.
     cells, rows, row_size : number of cells of the family, number of rows, and number of cells in a row. They
         are used in the union bound and in bounds on sums over a row.
@@ -142,7 +143,7 @@ class BinomialLaw:
     def std_bound(self) -> float:
         """Return the largest standard deviation of one cell over this and all earlier releases.
 
-        It is equal to ``std``, because earlier sums contain fewer flips.
+        The result is equal to ``std``, because earlier sums contain fewer flips.
         """
         return self.std()
 

@@ -1,9 +1,9 @@
 """Noise distributions of a count mechanism, for each release and each cell.
 
-They are functions of the mechanism and of public numbers (the number of users so far, and the number of users
-who sent nothing), never of data. Learners, forecasts and bounds use them.
-:class:`~discreet.core.session.ChannelSession` adds them to its releases. The distributions and their
-bounds are defined in :mod:`discreet.accounting.noise_distributions.distributions`.
+The distributions are functions of the mechanism and of public numbers (the number of users so far, and the
+number of users who sent nothing), never of data. Learners, forecasts and bounds use the distributions.
+:class:`~discreet.core.session.ChannelSession` adds them to its releases. The distributions and their bounds
+are defined in :mod:`discreet.accounting.noise_distributions.distributions`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CountLaws", "bound_of", "bound_steps", "report_grid"]
 
-_PARTS = 16  # bounds that are not integers are counted in units of 1 / _PARTS of one draw's variance
+_PARTS = 16  # bounds that are not integers are counted in units of 1 / _PARTS of the variance of one draw
 
 Laws = dict[str, NoiseDistribution]
 
 
 def report_grid(n: int, last: int) -> int:
-    """Return the smallest number >= n of a grid 1, 2, 3, ... whose steps grow by 5 %, or ``last`` if less."""
+    """Return the smallest number >= n of a grid with steps of up to 5 %, or ``last`` if that is smaller."""
     point = 1
     while point < n:
         point = max(point + 1, math.floor(point * 1.05))
@@ -66,7 +66,7 @@ class CountLaws:
 
     @property
     def _last_count(self) -> int:
-        """Return the number of users so far at the last release; 2^62 - 1 if the schedule has no end."""
+        """Number of users so far at the last release. 2^62 - 1 if the schedule has no end."""
         schedule = self.mechanism.schedule
         return 2**62 - 1 if schedule.users is None else schedule.users - 1 + schedule.final
 
@@ -84,7 +84,7 @@ class CountLaws:
         rows = math.prod(mechanism.query.row_families[name][:2])
         grid = mechanism.grid(name)
         weighted = walk is not None and walk.weighted
-        # noise terms with different weights have no common law on a grid
+        # noise terms with different weights have no common distribution on a grid
         mixed = (mechanism.fixed_point and sums) or (grid is not None and weighted)
         law: type[laws.LaplaceSumLaw | laws.GaussianSumLaw | laws.SubGaussianSumLaw | DeclaredSumLaw]
         law = laws.GaussianSumLaw
@@ -125,9 +125,9 @@ class CountLaws:
         ----------
         senders : number of these users who sent a message. Absent users add no local noise.
         number : number of measurements so far. The sums of a decaying stream contain this number of noise
-            terms. If a scheduled release is skipped, two batches have one measurement together.
+            terms. If a scheduled release is skipped, two batches share one measurement.
         squares : for each family, the sum of the squared scales of these noise terms, relative to the usual
-            scale. Needed if the scales differ between releases.
+            scale. It is needed if the scales differ between releases.
         """
         mechanism = self.mechanism
         names = list(mechanism.query.row_families)
@@ -160,7 +160,7 @@ class CountLaws:
 
     @property
     def _parts(self) -> int:
-        """Return the number of parts into which the variance of one draw is divided for integer bounds.
+        """Number of parts into which the variance of one draw is divided for integer bounds.
 
         A bound on the variance is rounded up to an integer number of parts. Gaussian noise of weighted
         factorizations can be divided into parts. For other noise the number is 1.
@@ -171,7 +171,8 @@ class CountLaws:
 
     def _of_reports(self, users: int, most: int, share: float) -> Laws:
         query, plans = self.mechanism.counts, self.mechanism.schedule.plans
-        reported: Any = self.mechanism.strategy  # of the class Reported, which is above this module
+        # an object of the class Reported, which cannot be imported here
+        reported: Any = self.mechanism.strategy
         return {name: reported.law(query, name, plans, users, most, share) for name in query.row_families}
 
     def _of_unlike(self, n: int, number: int, squares: Floats) -> Laws:

@@ -1,4 +1,4 @@
-"""Noise distribution of sums with a noise of a user's own: standard deviation, and bounds by Chebyshev."""
+"""Noise distribution of sums with user-declared noise: standard deviation, and bounds by Chebyshev."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["DeclaredSumLaw"]
 
 @dataclass(frozen=True)
 class DeclaredSumLaw:
-    """Sum of independent draws of a declared noise, known by its variance only.
+    """Sum of independent draws of a declared noise. Only the variance of the noise is known.
 
     Parameters
     ----------
     scale : float
         Standard deviation of one draw.
     terms, terms_bound : float, int
-        Number of draws in the sum, and the largest such number of all releases so far.
+        Number of draws in the sum, and the largest such number in all releases so far.
     cells, rows, row_size : int
         Number of cells of the family, number of its rows, and number of cells of one row.
     share : float
@@ -51,7 +51,7 @@ class DeclaredSumLaw:
     def bound(self, failure: float, rows: bool = False) -> float:
         """Return E with P(any abs(noise) > E, over cells and releases) <= failure, by Chebyshev.
 
-        rows : True for the sum of the noise of a row.
+        rows : True for the noise in the sum of each row.
         """
         checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         number, terms = (self.rows, self.row_size) if rows else (self.cells, 1)

@@ -1,16 +1,16 @@
 """Exact distributions of the noise in a cell of a release, and numerically exact bounds.
 
 The noise of a released cell is the sum of ``terms`` independent centred terms with the same distribution (for
-example the nodes of a tree, or the messages of local users). Let m be the largest number of terms in this and
-all earlier releases. A distribution has these methods:
+example the nodes of a tree, or the messages of local-privacy users). Let m be the largest number of terms in
+this and all earlier releases. A distribution has these methods:
 
 - ``std``: the standard deviation of the noise in one cell of this release;
-- ``bound(failure)``: a number E such that, with probability at least 1 - failure, no absolute noise in any
-  cell of this family and in any scheduled release exceeds E. E is the two-sided quantile at p = failure *
-  share / cells. ``share`` is the part of the failure probability that is assigned to this release. It is
-  1/releases or, if the number of releases is unknown, 1/(n (n + 1)) for release n (these shares sum to 1);
-- ``bound(failure, rows=True)``: the same bound for the noise in the sum of a row over its S successors. It is
-  the quantile for S m terms. It is needed for the estimate of visits, N-hat = sum over s' of N3-hat.
+- ``bound(failure)``: a number E. With probability at least 1 - failure, no absolute noise in any cell of this
+  family and in any scheduled release exceeds E. E is the two-sided quantile at p = failure * share / cells.
+  ``share`` is the part of the failure probability that is assigned to this release. The share is 1/releases
+  if the number of releases is known, and otherwise 1/(n (n + 1)) for release n (these shares sum to 1);
+- ``bound(failure, rows=True)``: the same bound for the noise in the sum of a row over its S successors. This
+  bound is the quantile for S m terms. It applies to the estimated visits, N-hat = sum over s' of N3-hat.
 
 All these values are functions of public parameters, never of data.
 
@@ -24,16 +24,16 @@ Exchanging the order of summation, with A_i = sum_{j > i} a_j, gives
 
     P(|Y| > y) = 2 sum_{i >= 0} Poisson(i; y) A_i                                            (1)
 
-where A_i does not depend on y. a_j is log-concave with ratio r_j = 2 (m-j) / (2m-1-j) and falls like
-exp(-j^2/(4m)). Therefore only the first J = O(sqrt m) terms are computed. The sum of the later terms is at
-most the geometric series a_J r_J / (1 - r_J), which is *added*. So the computed value of (1) is never below
-the exact value. The function ln P is concave in y (the density of a sum of log-concave variables is
-log-concave), so Newton's method on ln P converges from the right. Therefore the computed quantile is never
-below the exact quantile either, except for rounding errors (relative error 1e-11; verified to 1e-9 against
-mpmath). For m > 4e6 the quantile uses the first two terms of the Cornish-Fisher expansion with cumulants 2m,
-0, 12m. They are sqrt(2m) (z + (z^3 - 3z)/(8m)). Their error is O(z^5/m^2), far below 1e-8 relative, and
-z^5/m^2 is added to the quantile. A comparison with (1) up to m = 1e9 shows no result below the exact
-quantile; this is not proven.
+Here A_i does not depend on y. The sequence a_j is log-concave with ratio r_j = 2 (m-j) / (2m-1-j) and falls
+like exp(-j^2/(4m)). Therefore only the first J = O(sqrt m) terms are computed. The sum of the later terms is
+at most the geometric series a_J r_J / (1 - r_J), which is *added*. So the computed value of (1) is never
+below the exact value. The function ln P is concave in y, because the density of a sum of log-concave
+variables is log-concave. Newton's method on ln P therefore converges from the right, and the computed
+quantile is never below the exact quantile. The only exception is rounding errors (relative error 1e-11;
+verified to 1e-9 against mpmath). For m > 4e6 the quantile uses the first two terms of the Cornish-Fisher
+expansion with cumulants 2m, 0, 12m. The two terms are sqrt(2m) (z + (z^3 - 3z)/(8m)). The error is
+O(z^5/m^2), far below 1e-8 relative, and z^5/m^2 is added to the quantile. A comparison with (1) up to m = 1e9
+shows no result below the exact quantile. This observation is not a proof.
 
 Discrete Laplace sums. One term X has P(x) proportional to exp(-unit |x| / b) on the grid unit * Z. The
 continuous Laplace(b) variable L has the same distribution as X + W, with W independent of X. Proof: let q =
@@ -41,9 +41,9 @@ e^{-unit/b}. The quotient of the characteristic functions of L and X is the char
 density (e^{-|x|/b} - q^2 e^{|x|/b})/(2b(1-q)^2) on |x| <= unit. This density is not negative. The sum Z of m
 independent copies of X is symmetric and unimodal on the grid, because convolutions of log-concave
 distributions are log-concave. Let k be a grid point. Among all intervals of length 2k, the centred one
-therefore has the largest probability: P(|Z + w| <= k) <= P(|Z| <= k) for every w. It follows that P(|Z| > k)
-<= P(|Y b| > k) at every grid point k. Therefore the continuous quantile, rounded up to the grid, is a valid
-bound. It exceeds the discrete quantile by about one grid unit.
+therefore has the largest probability: P(|Z + w| <= k) <= P(|Z| <= k) for every w. Therefore P(|Z| > k) <=
+P(|Y b| > k) at every grid point k. The continuous quantile, rounded up to the grid, is therefore a valid
+bound. This bound exceeds the discrete quantile by about one grid unit.
 
 Discrete Gaussian sums. In grid units, one term has P(x) proportional to exp(-x^2/(2 s^2)) on Z with s =
 sigma/unit. For the sum Z of m such terms, P(Z = k) is exp(-k^2/(2 m s^2)) times the Gaussian mass of a
@@ -73,7 +73,7 @@ from discreet.core.short_repr import brief
 
 Floats = NDArray[np.float64]
 
-_LARGE = 4_000_000  # above this number of terms, the quantile of a Laplace sum is computed by an expansion
+_LARGE = 4_000_000  # above this number of terms, an expansion gives the quantile of a Laplace sum
 
 __all__ = [
     "GaussianSumLaw", "LaplaceSumLaw", "NoNoise", "SubGaussianSumLaw", "WeightedLaplaceLaw", "chan_bound",
@@ -86,7 +86,7 @@ __all__ = [
 
 
 def _log_half_central(n: int) -> float:
-    """Return ln(C(2n, n) / 2^{2n+1}). This is ln a_1 of the module docstring for m = n + 1."""
+    """Return ln(C(2n, n) / 2^{2n+1}). The result is ln a_1 of the module docstring for m = n + 1."""
     if n < 64:
         return math.log(math.comb(2 * n, n)) - (2 * n + 1) * math.log(2)
     r = 1.0 / n  # Stirling's series; the first omitted term is below 2e-3 n^-7
@@ -95,12 +95,12 @@ def _log_half_central(n: int) -> float:
 
 @lru_cache(maxsize=8)
 def _tail_weights(m: int, cut: int) -> tuple[Floats, float]:
-    """Return the parts of (1) that do not depend on y.
+    """Return the parts of (1) in the module docstring that do not depend on y.
 
-    They are ln A_i - ln i! for i < cut, and the logarithm of a bound on A_cut.
-    The function A_i and equation (1) are defined in the module docstring.
+    The parts are ln A_i - ln i! for i < cut, and the logarithm of a bound on A_cut.
     """
-    from scipy.special import gammaln  # SciPy is slow to import, and most runs do not need it
+    # imported here because SciPy is slow to import, and most runs do not need it
+    from scipy.special import gammaln
 
     j = np.arange(1, cut, dtype=np.float64)
     log_a = np.empty(cut)  # log_a[j - 1] = ln a_j
@@ -131,7 +131,7 @@ def _log_tail_and_slope(weights: Floats, rest: float, y: float) -> tuple[float, 
 
 
 def _cut(m: int, log_p: float) -> int:
-    """Return the number of a_j that (1) needs at a tail probability p.
+    """Return the number of a_j that equation (1) of the module docstring needs at a tail probability p.
 
     The sum of the later a_j is below e^-35 p.
     """
@@ -147,7 +147,7 @@ def _laplace_quantile(m: int, p: float) -> float:
 
 
 def _exact_quantile(m: int, p: float) -> float:
-    """Return the y with P(|Y| > y) = p, by Newton's method on the logarithm of (1)."""
+    """Return the y with P(|Y| > y) = p, by Newton's method on the logarithm of equation (1)."""
     from scipy.special import ndtri
 
     log_p = math.log(p)
@@ -243,7 +243,7 @@ def gaussian_quantile(p: float) -> float:
 
 @lru_cache(maxsize=1024)
 def discrete_gaussian_variance(sigma: float) -> float:
-    """Return the variance of discrete Gaussian noise; it is at most sigma^2.
+    """Return the variance of discrete Gaussian noise, which is at most sigma^2.
 
     The noise has P(x) proportional to exp(-x^2/(2 sigma^2)) on the integers.
     """
@@ -267,7 +267,9 @@ def _log_characteristic(theta: Floats, sigma: float) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _centre_factor(m: int, sigma: float) -> float:
-    """Return C = P(Z = 0) sigma sqrt(2 pi m) of the module docstring. It is never below the exact value."""
+    """Return C = P(Z = 0) sigma sqrt(2 pi m) of the module docstring. The result is never below the exact
+    value.
+    """
     if sigma < 0.05:  # use P(Z = 0) <= 1; each term is 0 except with probability e^{-1/(2 sigma^2)} < 1e-86
         return sigma * math.sqrt(2 * math.pi * m)
     spread = sigma * math.sqrt(m)
@@ -293,7 +295,7 @@ def discrete_gaussian_bound(m: int, sigma: float, p: float) -> int:
     """Return an integer K with P(|sum of m discrete Gaussians on the integers| > K) <= p.
 
     The module docstring proves the bound. For sigma >= 1 the result exceeds the smallest such K by at most 1.
-    For sigma < 1 the bound uses sigma^2 although the variance is smaller. At sigma = 0.4 this makes K 1.4
+    For sigma < 1 the bound uses sigma^2, although the variance is smaller. At sigma = 0.4, K is therefore 1.4
     times too large.
     """
     m = checks.integer("m", m, 0)
@@ -410,16 +412,16 @@ class LaplaceSumLaw(_SumLaw):
     terms : float
         Number of noise terms in each cell of this release. It is 0 before the first user, when cells are
         exactly 0. A noise term of smaller scale c < b counts as (c/b)^2 terms here and as one term in
-        ``terms_bound``, because shrinking a symmetric unimodal summand never makes the tail of the sum
-        heavier.
+        ``terms_bound``. This is valid because shrinking a symmetric unimodal summand never makes the tail of
+        the sum heavier.
     terms_bound : int
         Upper bound on the number of terms in this and any earlier release.
     cells, rows, row_size : int
         Number of cells of the family that contain noise, number of rows among these cells, and number S of
         successors in a row. For a family without successors, ``rows = cells`` and ``row_size = 1``.
     share : float
-        Share in (0, 1] of the failure probability that is assigned to this release: 1/releases, or
-        :func:`open_share` if the number of releases is unknown.
+        Share in (0, 1] of the failure probability that is assigned to this release. It is 1/releases if the
+        number of releases is known, and otherwise :func:`open_share`.
     unit : float, optional
         None for continuous noise. Otherwise the noise and the values are multiples of ``unit``, and each
         noise term is ``unit`` times a discrete Laplace variable of scale b/unit.
@@ -515,6 +517,6 @@ class SubGaussianSumLaw(_SumLaw):
 def _on_grid(value: float, unit: float | None) -> float:
     """Return the smallest multiple of ``unit`` that is at least ``value``.
 
-    If ``unit`` is None, return ``value``.
+    If ``unit`` is None, the result is ``value``.
     """
     return value if unit is None else unit * math.ceil(value / unit)

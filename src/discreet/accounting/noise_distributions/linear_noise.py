@@ -23,10 +23,10 @@ class _LinearLaw:
     ----------
     scales : shape (n,), the scale s_h of one noise term for each of the n steps of the family. It is the
         standard deviation in one cell or, for Laplace noise, the Laplace scale. For a matrix it is the scale
-        of a cell off the diagonal.
+        of a cell outside the diagonal.
     terms : variance of the noise in this release, in units of the variance of one term. It is public and
-        changes with the release.
-    terms_bound : the largest ``terms`` of this and all earlier releases.
+        differs between releases.
+    terms_bound : largest ``terms`` of this and all earlier releases.
     dimension : number d of features.
     releases : number of scheduled releases that share a failure probability in :meth:`bound`.
     laplace : True for Laplace noise, False for Gaussian noise.
@@ -59,7 +59,7 @@ class _LinearLaw:
     def std(self, step: int | None = None) -> float:
         """Return the standard deviation of one cell at a step, or the largest over all steps if step is None.
 
-        For a matrix it is the standard deviation of a cell off the diagonal.
+        For a matrix, the result is for a cell outside the diagonal.
         """
         spread = math.sqrt(2.0) if self.laplace else 1.0
         return spread * self._scale(step) * math.sqrt(self.terms)
@@ -82,11 +82,11 @@ class _LinearLaw:
 class GoeLaw(_LinearLaw):
     """Noise of symmetric matrices.
 
-    The matrix is either from the Gaussian orthogonal ensemble GOE(s_h), or it has independent entries of
-    variance s_h^2 on and above the diagonal, which are copied to the other triangle.
+    The matrix has one of two forms. Either it is from the Gaussian orthogonal ensemble GOE(s_h), or it has
+    independent entries of variance s_h^2 on and above the diagonal, which are copied to the other triangle.
 
-    diagonal : variance of a diagonal entry, relative to the variance of an entry off the diagonal. It is 2
-        for GOE, and 1 for the copied triangle and for Laplace noise.
+    diagonal : variance of a diagonal entry, relative to the variance of an entry outside the diagonal. The
+        value is 2 for GOE, and 1 for the copied triangle and for Laplace noise.
     """
 
     __repr__ = brief
@@ -94,17 +94,17 @@ class GoeLaw(_LinearLaw):
     diagonal: float = 2.0
 
     def edge(self, step: int | None = None) -> float:
-        """Return 2 sqrt(d) std, the edge of the spectrum of the noise. Ridge parameters are in this unit."""
+        """Return 2 sqrt(d) std, the edge of the spectrum of the noise. Ridge parameters use this unit."""
         return 2.0 * math.sqrt(self.dimension) * self.std(step)
 
     def operator_norm_bound(self, failure: float, step: int | None = None) -> float:
         """Return a bound on the operator norm of the noise at one step of this release.
 
         The norm exceeds the bound with probability at most ``failure``. For Gaussian noise the bound is std
-        (2 sqrt(d) + 2 sqrt(log(2 / failure))). It follows from the inequality of Sudakov and Fernique for
-        the mean of the norm, and from the Lipschitz constant sqrt(2) s. It also holds for the copied
-        triangle, which is a GOE without part of its diagonal. For Laplace noise the bound is d times a bound
-        on the absolute value of all entries.
+        (2 sqrt(d) + 2 sqrt(log(2 / failure))). This bound follows from the inequality of Sudakov and Fernique
+        for the mean of the norm, and from the Lipschitz constant sqrt(2) s. The bound also holds for the
+        copied triangle, which is a GOE without part of its diagonal. For Laplace noise the bound is d times a
+        bound on the absolute value of all entries.
         """
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         if self.laplace:

@@ -59,7 +59,7 @@ class WalkNoise(ABC):
 
 
 def noise_of(walk: Walk) -> WalkNoise:
-    """Return the noise object for a factorization mechanism, by its class or its matrix."""
+    """Return the noise object of a factorization mechanism, by its class or its matrix."""
     if walk.weights is not None:
         return _MatrixNoise(walk)
     for kind, noise in _NOISES.items():
@@ -79,7 +79,7 @@ def _bits_below(ends: int, levels: int) -> list[int]:
     ]
 
 
-# as plain Python: Numba would compile these helpers of kernels again in each process
+# these functions are plain Python, because Numba would compile helpers of kernels again in each process
 _epoch, _parent = (getattr(helper, "py_func", helper) for helper in (kernels.tree_epoch, kernels.tree_parent))
 
 
@@ -103,15 +103,15 @@ class _TreeNoise(WalkNoise):
     def _factor(self, epoch: int) -> float:
         """Return the noise scale of the nodes of an epoch, relative to the base scale.
 
-        For Laplace noise it is the number of levels of the epoch. For Gaussian noise it is the square root of
-        this number. It is 1 for a tree of known length.
+        For Laplace noise the result is the number of levels of the epoch. For Gaussian noise it is the square
+        root of this number. For a tree of known length it is 1.
         """
         if self.walk.leaves is not None:
             return 1.0
         return math.sqrt(epoch + 1) if self.walk.gaussian else float(epoch + 1)
 
     def scale(self, leaf: int) -> float:
-        """Return the largest factor among the epochs of the prefix."""
+        """Return the largest scale factor among the epochs of the prefix."""
         return max((self._factor(epoch) for _, epoch in tree_nodes(self.walk, leaf)), default=1.0)
 
     def terms(self, leaf: int) -> float:
@@ -158,7 +158,8 @@ class _OptimalTreeNoise(WalkNoise):
     def most(self, leaf: int) -> float:
         """Return the largest ``terms`` of any prefix up to ``leaf``.
 
-        The candidates are ``leaf`` and the numbers that clear one bit of ``leaf`` and set all lower bits.
+        The candidates are ``leaf`` and all numbers that arise from it by clearing one bit and setting all
+        lower bits.
         """
         lower, high, best = 0.0, self.terms(leaf), 0.0
         for level, v in enumerate(node_variances(self.walk.levels)):
@@ -256,7 +257,7 @@ def _best(leaves: int, arity: int | None) -> SignedDigits:
     found, least = None, math.inf
     for k in _TRIED if arity is None else (arity,):
         levels = 1
-        while levels == 1 or k ** (levels - 1) < 2 * leaves:  # includes one more level, whose top digit is 0
+        while levels == 1 or k ** (levels - 1) < 2 * leaves:  # includes one more level; its top digit is 0
             walk = SignedDigits(leaves, k, levels)
             error = walk.levels * noise_of(walk).rms()
             if found is None or error < least:
@@ -298,7 +299,7 @@ class _ToeplitzNoise(WalkNoise):
     def most(self, leaf: int) -> float:
         """Return the noise variance at this release.
 
-        It is a bound for all earlier releases too, because the variance never decreases.
+        The result is a bound for all earlier releases too, because the variance never decreases.
         """
         return self.terms(leaf)
 
@@ -312,9 +313,10 @@ class _ToeplitzNoise(WalkNoise):
 
 @lru_cache(maxsize=16)
 def _row_variances(walk: Walk) -> tuple[Floats, Floats, float]:
-    """Return the noise variances at releases 0 .. M and their running maxima, and the largest scale.
+    """Return the noise variances at releases 0 .. M, their running maxima, and the largest scale.
 
-    The unit is the variance of a term of the largest scale, which is the largest weight times that of a draw.
+    The unit is the variance of a term with the largest scale. The largest scale is the largest weight times
+    the scale of a draw.
     """
     assert walk.weights is not None
     largest = float(np.abs(walk.weights).max())

@@ -23,8 +23,9 @@ class ReportLaw:
     ----------
     variance, cross : float
         Variance of one cell, and covariance of two cells in the same row, both per user. The variance is a
-        mean over the cells of one step that the policy of the user assigns. For pooled steps it is a mean
-        over the cells of all H steps at the even rate. The covariance is at the even rate.
+        mean over the cells of one step that the policy of the user assigns. For pooled steps, it is a mean
+        over the cells of all H steps, with records spread evenly over the cells. The covariance is for
+        records that are spread evenly.
     idle, visit : float
         The two parts of that variance. ``idle`` is the variance from a user whose policy assigns the cell but
         who does not visit it. ``visit`` is the additional variance from each record in the cell, mostly from
@@ -34,7 +35,7 @@ class ReportLaw:
     row_worst, row_reach : float
         Largest variance and largest absolute value of one user's term in the sum over a row.
     terms, terms_bound : int
-        Number of users who responded, and an upper bound on this number at this and any earlier release.
+        Number of users who responded, and an upper bound on this number in this and any earlier release.
     cells, rows : int
         Number of cells and number of rows of the family, for the union bound.
     share : float
@@ -62,7 +63,7 @@ class ReportLaw:
     def std(self) -> float:
         """Return the root mean square of the error over the cells of one step.
 
-        It holds if the policy of every user assigned these cells.
+        The value is valid if the policy of every user assigned these cells.
         """
         return math.sqrt(self.terms * self.variance)
 
@@ -77,7 +78,7 @@ class ReportLaw:
         """Return E such that, with probability at least 1 - failure, no |error| exceeds E.
 
         The bound holds for all cells and all releases at the same time. If ``rows`` is True, it holds for the
-        sums of all rows instead. It follows from Bernstein's inequality.
+        sums of all rows instead. The bound follows from Bernstein's inequality.
         """
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         n = self.terms_bound
@@ -94,9 +95,9 @@ def joined(laws: Sequence[ReportLaw]) -> ReportLaw:
 
     laws : error distributions of the sums of each randomizer, at least one, all of the same family.
 
-    In the result the numbers of users are summed. Variances per user are means over all users, weighted by
-    these numbers. ``reach`` and ``row_reach`` are maxima, because Bernstein's inequality needs the largest
-    absolute value of one user's term.
+    The numbers of users are summed. Variances per user are means over all users, weighted by these numbers.
+    ``reach`` and ``row_reach`` are maxima, because Bernstein's inequality needs the largest absolute value of
+    one user's term.
     """
     if len(laws) == 1:
         return laws[0]

@@ -1,7 +1,7 @@
 """Exact sentences of earlier versions of the statement, so that old files can be verified.
 
 New statements do not use these sentences. Several of them claim more than the numbers support. A comment
-above each of these sentences states its error. The file
+above each such sentence states its error. The file
 ``tests/accounting/text/sentence_templates/test_meanings.py`` contains a counterexample to each of them.
 """
 
@@ -25,7 +25,7 @@ SENTENCES: Mapping[int, Mapping[str, str]] = {
         "changes the probability of any set of messages that leaves the shuffler by a factor of at most "
         "{factor}{plus}",
         "plus": ", plus at most δ = {delta}",
-        # epsilon was rounded to the nearest number, so the stated value could be below the true one
+        # epsilon was rounded to the nearest number, so the stated value could be below the true value
         "nominal": "Nominal ε = {nominal:.6g}, but the noise of this calibration really gives ε = "
         "{epsilon:.6g}: {less} privacy loss than the name says.",
         "one episode": "A user is one episode; who takes part m times has {again}.",

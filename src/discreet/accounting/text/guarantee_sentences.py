@@ -1,4 +1,4 @@
-"""Sentences of guarantees, made from numbers and never parsed.
+"""Functions that build the sentences of guarantees from numbers. No sentence is ever parsed.
 
 Every sentence is a function of a :class:`discreet.core.guarantee.Guarantee` or of a record. Printed numbers
 are rounded up, so no printed guarantee is below the true value.
@@ -29,7 +29,7 @@ _SOURCES = {
 
 
 def unit(episodes: int) -> str:
-    """Return the name of the protected unit if a user has at most ``episodes`` episodes."""
+    """Return the name of the protected unit, for users with at most ``episodes`` episodes."""
     if episodes == 1:
         return "one user: one episode, the whole trajectory of states, actions and rewards"
     return f"one user: up to {episodes} episodes, the whole trajectories of states, actions and rewards"
@@ -62,7 +62,7 @@ def up(x: float, digits: int = 4) -> str:
 
 
 def composition(claim: Guarantee) -> tuple[str, ...]:
-    """Return one line of text per mechanism, or per kind of batches, and a last line with the total."""
+    """Return one line of text per mechanism (or per kind of batches), and a last line with the total."""
     if claim.epsilon is None:
         return ()
     stated = f"epsilon {up(claim.epsilon, 6)} at delta {claim.delta:g}"
@@ -159,7 +159,7 @@ def _promise(claim: Guarantee, epsilon: float, said: Mapping[str, str]) -> str:
 
 def _nominal(nominal: float | None, epsilon: float, said: Mapping[str, str]) -> list[str]:
     """Return a sentence about the nominal epsilon if it differs from the epsilon that the noise gives."""
-    # Noise on a grid meets the budget with a small margin; a margin below a thousandth is not stated.
+    # Noise on a grid meets the budget with a small margin. A margin below a thousandth is not stated.
     spared = nominal is not None and 0.999 * nominal <= epsilon <= nominal
     if nominal is None or spared or math.isclose(nominal, epsilon, rel_tol=1e-6):
         return []
@@ -185,7 +185,9 @@ def _means(claim: Guarantee) -> list[str]:
 
 
 def of_noise(record: MechanismRecord) -> str:
-    """Return text about the noise that protects the data and the number of sums that contain a user."""
+    """Return text about the noise that protects the data, and about the number of sums with data of a
+    user.
+    """
     times = f", each user in at most {record.levels} noisy sums" if record.levels > 1 else ""
     return record.mechanism + times
 

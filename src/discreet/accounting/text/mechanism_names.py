@@ -42,7 +42,7 @@ def _remarks(mechanism: CountMechanism) -> Iterable[str]:
 
 
 def _pooled_share(mechanism: CountMechanism) -> float:
-    """Return the share of counts pooled over steps in the privacy loss of the mechanism at ``scales``."""
+    """Return the share of the privacy loss at ``scales`` that is due to counts pooled over steps."""
     names = list(mechanism.query.row_families)
     pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in names])
     power = 1.0 if mechanism.norm == "l1" else 2.0

@@ -1,28 +1,27 @@
 """Templates of the sentences about epsilon, delta, rho and mu, without the numbers.
 
-Meaning of the symbols. Two data sets are neighbours if one user's whole record is replaced by any other one;
-P and P' are the distributions of the release from the two data sets. (epsilon, delta) means P(E) <= e^epsilon
-P'(E) + delta **for every event E**, and nothing more. In particular:
+Meaning of the symbols. Two data sets are neighbours if one user's whole record is replaced by any other
+record. P and P' are the distributions of the release from the two data sets. (epsilon, delta) means P(E) <=
+e^epsilon P'(E) + delta **for every event E**, and nothing more. In particular:
 
-- delta is added. It is not the probability that the factor e^epsilon is exceeded. Let L = ln(P/P') be the
-  privacy loss of the outcome. P(L > epsilon) is 20 delta for Gaussian noise at (1, 1e-6).
-  ``Guarantee.exceeds`` is a bound on this probability (:mod:`discreet.accounting.exceedance`);
-- the event E = {P' = 0} has P(E) <= delta. So the outcomes that are impossible with the other record have a
-  total probability of at most delta. This probability is 0 for noise whose support is the same with both
-  records;
+- delta is an additive term. Delta is not the probability that the factor e^epsilon is exceeded. Let
+  L = ln(P/P') be the privacy loss of the outcome. For Gaussian noise at (1, 1e-6), P(L > epsilon) is 20
+  delta. ``Guarantee.exceeds`` is a bound on this probability (:mod:`discreet.accounting.exceedance`);
+- the event E = {P' = 0} has P(E) <= delta. So all outcomes that are impossible with the other record have a
+  total probability of at most delta. This probability is 0 for noise with the same support for both records;
 - the odds P(E) / (1 - P(E)) of one event can change by e^{2 epsilon}, even at delta = 0 (randomized
   response). The odds between two *records*, before and after an outcome, change by at most e^epsilon, but
   only at delta = 0;
-- rho and mu are separate measures. Each implies an epsilon at every delta; an epsilon that is computed
-  from the noise itself may be smaller.
+- rho and mu are separate measures. Each of them implies an epsilon at every delta. An epsilon that is
+  computed from the noise itself may be smaller.
 
 ``tests/accounting/text/sentence_templates/test_meanings.py`` evaluates each of these statements on mechanisms
 with exactly known distributions.
 
-Versions. The version of a statement determines its sentences: :func:`words` returns the sentences of a
+Versions. The version of a statement determines its sentences. :func:`words` returns the sentences of a
 version, and a folder is verified with the sentences of its version. :data:`NOW` contains the newest
 sentences. :mod:`discreet.accounting.text.earlier_sentences` contains only the sentences that were different
-in earlier versions. A template does not have to use every number.
+in earlier versions. A template need not use every number.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ def words(version: int = VERSION) -> Mapping[str, str]:
     """Return the templates of a version. Raises ``ValueError`` for a version that cannot be read."""
     if _REWORDED <= version <= VERSION:
         return NOW
-    from discreet.accounting.text.earlier_sentences import REWORDED, SENTENCES  # only for old files
+    from discreet.accounting.text.earlier_sentences import REWORDED, SENTENCES  # imported only for old files
 
     if version not in SENTENCES:
         raise ValueError(f"version = {version!r}: must be from {OLDEST} to {VERSION}")
@@ -123,6 +122,6 @@ def with_modules_of(version: int, text: str) -> str:
 def version_of(guarantee: Mapping[str, Any]) -> int:
     """Return the version of the sentences in the table of a guarantee.
 
-    It is the newest version if the table has the key ``exceeds``, otherwise 4.
+    The version is the newest version if the table has the key ``exceeds``, and otherwise 4.
     """
     return VERSION if "exceeds" in guarantee else 4

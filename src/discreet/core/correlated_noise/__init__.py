@@ -4,17 +4,17 @@ Policies are chosen from releases, so the trajectories of later users depend on 
 claims of this package are still valid. Let o be everything that is public: releases, policies, and published
 random bits. Fix o and the private random bits of all users. The distribution of these bits does not depend on
 the data. Compare the trajectory of user k with the trajectory that replaces it. In both cases the policies,
-the ends of batches and the contributions of all other users are the same. This includes later users, whose
-policies are functions of o. Only the contribution of user k differs. Its change in the measured coordinates
-is called the *shift*. Three statements (a) to (c) follow. Other modules refer to them:
+the ends of batches and the contributions of all other users are the same. Later users also contribute the
+same, because their policies are functions of o. Only the contribution of user k differs. The *shift* is the
+change of this contribution in the measured coordinates. Three statements (a) to (c) follow. Other modules
+refer to them:
 
 (a) *Laplace noise, continuous or discrete.* Suppose that each output is an exact causal sum plus noise whose
 distribution is fixed in advance. Then pure epsilon-DP holds with epsilon = sup over shifts of the sum of
-abs(shift) / scale. This is also true if noise is drawn and used before its data exist. It is also true if the
-scales are set from o, provided that the sum is at most epsilon for every o. Proof: for fixed o the noise is
-determined, in either case, by a map of unit Jacobian (or a bijection of integers), since sums are causal. The
-ratio of the two densities of o is therefore the ratio of the noise density at two points that differ by the
-shift.
+abs(shift) / scale. Noise may be drawn and used before its data exist. The scales may be set from o, provided
+that the sum is at most epsilon for every o. Proof: sums are causal. For fixed o, a map of unit Jacobian (or a
+bijection of integers) therefore determines the noise, in either case. The ratio of the two densities of o is
+the ratio of the noise density at two points that differ by the shift.
 
 (b) *Gaussian noise.* Suppose that each output is a row of a lower-triangular matrix applied to exact sums,
 with fresh independent noise. Suppose further that the sum of (shift_i / sigma_i)^2 is at most mu^2 for every
@@ -22,8 +22,8 @@ o. Then the whole stream is exactly mu-GDP. Proof: let s_i be the shifts in unit
 noise in the same units. Each s_i depends only on the past. Append one unpublished release, so that the sum of
 squares is exactly mu^2. Then exp(i u sum s_i g_i + u^2 mu^2 / 2) has mean 1 for every u. Therefore sum s_i
 g_i is normal with variance mu^2, and the loss is that of N(0, 1) against N(mu, 1). Dropping the last release
-is post-processing. If a matrix is fixed in advance but not lower-triangular (noise that is used early), it
-becomes lower-triangular after a rotation of the noise.
+is post-processing. A matrix that is fixed in advance need not be lower-triangular. (Its noise is then used
+early.) A rotation of the noise makes such a matrix lower-triangular.
 
 (c) *Numerical losses* (discrete Gaussian or binomial noise, Laplace noise at delta > 0). Suppose that the
 noise of every coordinate that a user changes is drawn after the user's record was added, and that

@@ -1,18 +1,19 @@
-"""Binary tree: a prefix of time steps is a sum of a few dyadic nodes, whose noise is drawn once.
+"""Binary tree: a prefix of time steps is a sum of a few dyadic nodes, and each node's noise is drawn once.
 
 Mechanism (Chan, Shi and Song 2011; used by Chowdhury and Zhou 2021, Qiao and Wang 2023). The nodes partition
 (0, n], with one node for each set bit of n. The noise of the sum over the first n time steps is the sum of
 the noise of these nodes. A time step (``leaf`` in code) is one user, as in the papers, or a whole batch of
-users between two scheduled releases. Sums of parts of a batch are not needed, and fewer time steps mean fewer
-levels.
+users between two scheduled releases. No release needs the sum of a part of a batch. Batches give fewer time
+steps and therefore fewer levels.
 
 Privacy. Each user is in one time step. Only prefixes n <= N - 1 of N time steps are ever released. A node
 therefore has at most 2^(L-1) time steps with L = bit_length(N - 1). A time step is in at most one released
 node of each of the L levels (the first time step attains it). Replacing one user therefore moves at most L
 node sums, each by one user's change. Each node has independent noise, so the losses of the nodes are summed:
 l1 losses for pure epsilon (L times the loss of one node), mu^2 for Gaussian noise. The time steps are fixed
-before data. Node noise is addressed by the node's end and never drawn twice. Later users' data may depend on
-what was released (Laplace and Gaussian noise compose adaptively, :mod:`discreet.core.correlated_noise`).
+before data. The index of a node's noise is the end of the node, and the noise is never drawn twice. Later
+users' data may depend on earlier releases (Laplace and Gaussian noise compose adaptively,
+:mod:`discreet.core.correlated_noise`).
 
 If the number of users is unknown, users 2^e .. 2^(e+1) - 1 form epoch e with a separate tree of e + 1 levels,
 including its root. Each user is in one epoch, so each epoch uses the whole budget for its levels.
@@ -38,9 +39,9 @@ class Tree(Walk):
 
     Parameters
     ----------
-    leaves : number N >= 1 of time steps (batches of users, or single users). The last time step is never
-        released. If N is unknown, it is None, and noise scales grow with the epochs. Raises ``ValueError``
-        below 1.
+    leaves : number N >= 1 of time steps (batches of users, or single users), or None if N is unknown. The
+        last time step is never released. If N is unknown, noise scales grow with the epochs. Raises
+        ``ValueError`` below 1.
     gaussian : True for Gaussian noise, False for Laplace noise. If N is unknown, it determines how fast the
         scales grow.
     """
@@ -60,7 +61,7 @@ class Tree(Walk):
     def levels(self) -> int:
         """Largest number L of released nodes that one time step can be in.
 
-        If N is unknown, it is the number for epoch 0.
+        If N is unknown, the value is the number for epoch 0.
         """
         return 1 if self.leaves is None else max(1, (self.leaves - 1).bit_length())
 
@@ -91,7 +92,8 @@ class Tree(Walk):
     def form(self) -> Form:
         """Program of the noise.
 
-        Registers: the noise of one prefix for each level (if N is unknown, for 63 epochs), and one more.
+        Registers: one array for each level, with the noise of one prefix (63 arrays if N is unknown), and one
+        more.
 
         Operations: at most the number of nodes in a prefix; if N is unknown, two for each epoch. Parameters:
         (epochs, gaussian).

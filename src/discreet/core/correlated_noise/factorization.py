@@ -3,10 +3,10 @@
 In code, ``Walk`` means factorization mechanism and ``leaf`` means time step. A time step is one user or all
 users between two scheduled releases. Let x be the sums of the time steps, A the lower triangular matrix of
 ones and z independent noise. The mechanism releases A x + B z, and A = B C for a matrix C, its strategy.
-Replacing one user changes one entry of x. To an adversary this looks like a shift of z by one column of C
-times the change of that entry. The largest norm of a column (:meth:`Walk.column_norm`) therefore determines
-the privacy loss of a user. For (discrete) Laplace noise, epsilon is the l1 norm times the epsilon of one
-draw. For Gaussian noise, mu is the l2 norm times the mu of one draw.
+Replacing one user changes one entry of x. The release then has the same distribution as if z were shifted by
+one column of C times the change of that entry. The largest norm of a column (:meth:`Walk.column_norm`)
+therefore determines the privacy loss of a user. For (discrete) Laplace noise, epsilon is the l1 norm times
+the epsilon of one draw. For Gaussian noise, mu is the l2 norm times the mu of one draw.
 
 The program that computes B z one draw at a time is in
 :mod:`discreet.core.correlated_noise.factorization_kernels`.
@@ -46,7 +46,8 @@ class Walk(ABC):
     code
         Number of the noise program in the kernel, or -1 without a program.
     weighted
-        True if B has entries other than -1, 0 and 1. Exact noise is then impossible, except if ``integral``.
+            True if B has entries other than -1, 0 and 1. Exact noise is then possible only if ``integral`` is
+            True.
     fresh
         True if every draw is made after the records that it protects, and all entries of C are 0 or 1. The
         losses of single draws can then be composed numerically.
@@ -70,14 +71,14 @@ class Walk(ABC):
     def levels(self) -> int:
         """Number of noisy sums that contain the records of one user.
 
-        It is the l1 norm, or the squared l2 norm, of a column of C.
+        The value is the l1 norm of a column of C (Laplace noise) or its squared l2 norm (Gaussian noise).
         """
 
     @abstractmethod
     def column_norm(self, norm: Norm) -> float:
         """Return the largest norm of a column of C.
 
-        The result is infinity if noise of this norm must not be used.
+        The result is infinity if the guarantee does not allow noise of this norm.
         """
 
     @property
@@ -89,13 +90,16 @@ class Walk(ABC):
     def spread(self) -> float:
         """Bound on the noise of a prefix, in units of one draw.
 
-        It is used to check that the noise is within the range of exact integers.
+        The bound is used to check that the noise is within the range of exact integers.
         """
         return 1.0
 
     @abstractmethod
     def text(self, leaf: str) -> str:
-        """Return text that describes the mechanism in a guarantee. ``leaf`` : "batch" or "user"."""
+        """Return text that describes the mechanism in a guarantee.
+
+        ``leaf`` : unit of a time step, "batch" or "user".
+        """
 
     @property
     @abstractmethod
@@ -104,9 +108,9 @@ class Walk(ABC):
 
     @property
     def row(self) -> Floats | None:
-        """Weights of the draws in the noise of a prefix, with the newest draw first.
+        """Weights of the draws in the noise of a prefix, starting with the newest draw.
 
-        They are set only for a Toeplitz factorization without a program. Otherwise the value is None.
+        The value is None unless the factorization is Toeplitz and has no program.
         """
         return None
 
@@ -129,8 +133,8 @@ def check_registers(
 ) -> None:
     """Raise ``ValueError`` unless labels and registers of a file can be those of a factorization.
 
-    held, registers : as for :func:`prefix_noise`. cells : number of cells of a register. released : time
-        steps of the last release; their noise must not be drawn again.
+    held, registers : as for :func:`prefix_noise`. cells : number of cells of a register. released : number of
+        time steps in the last release. The noise of these steps must not be drawn again.
     """
     made = int(held[-1]) if walk.weights is None else len(registers)
     if made < released or (made > 0) != bool(registers):
@@ -154,8 +158,9 @@ def prefix_noise(
     held : (registers + 1,) labels of the registers, followed by the last computed time step.
     draw : function that maps ``(i, scale, j)`` to the draw at address (i, j).
 
-    The program works on copies, and the caller assigns all of them in one statement. Therefore an interrupt
-    cannot leave the registers at different time steps. A draw that is lost in an interrupt was in no release.
+    The program works on copies, and the caller assigns all results in one statement. Therefore an interrupt
+    cannot leave the registers at different time steps. If an interrupt discards a draw, no release contains
+    that draw.
     """
     held, made = held.copy(), dict(registers)
     if walk.weights is not None:

@@ -7,14 +7,15 @@ draws. A register is an array with one number for each cell. One operation of th
     register[target] = c1 register[source1] + c2 register[source2] + cd draw(i, j; scale),      (1)
 
 where register[-1] is zero, and nothing is drawn if cd = 0. A draw fills every cell with independent noise of
-``scale`` times the base scales. Each address (i, j) is drawn at most once in a stream. Draws from a source
-that cannot be repeated can therefore replace seeded draws: a value that is needed later stays in a register.
-The program depends only on public numbers (code, parameters, time step). The stepwise session and the fused
-driver both use it and evaluate (1) in the same order for each cell, so their results are equal bit for bit.
+``scale`` times the base scales. Each address (i, j) is drawn at most once in a stream, because a value that
+is needed later stays in a register. Therefore draws from a source that cannot be repeated can replace seeded
+draws. The program depends only on public numbers (code, parameters, time step). The stepwise session and the
+fused driver both use it and evaluate (1) in the same order for each cell, so their results are equal bit for
+bit.
 
 ``held``, shape (registers + 1,), contains a label for each register and the last time step that was computed.
-The label of a register in the binary tree is the prefix whose noise is in the register. The
-programs have these codes, integer parameters and float parameters:
+The label of a register in the binary tree is the prefix whose noise is in the register. The programs have
+these codes, integer parameters and float parameters:
 
 - ``TREE`` (epochs, gaussian): the binary tree. Time steps can be skipped.
 - ``OPTIMAL_TREE`` (levels,), (v_0, v_1, ...): the same nodes with the least-squares estimate.

@@ -1,12 +1,12 @@
-r"""Factorization with a user-supplied strategy matrix. The library derives its privacy loss.
+r"""Factorization with a user-supplied strategy matrix. The library computes its privacy loss.
 
 The strategy is a lower triangular (M, M) matrix C with a positive diagonal, for M time steps. Let x be the
 sums of the time steps, A the lower triangular matrix of ones, and z independent noise. The mechanism releases
 A x + B z with B = A C^{-1}.
 
 Privacy does not depend on the rounding of B. The computed B is lower triangular and has a positive diagonal,
-so it has an inverse. The release is B (S x + z) with S = B^{-1} A. The columns of S determine the loss, not
-those of C. S is lower triangular and z_n is fresh at release n. Therefore S x + z is a stream as in
+so it has an inverse. The release is B (S x + z) with S = B^{-1} A. The loss depends on the columns of S and
+not on those of C. S is lower triangular and z_n is fresh at release n. Therefore S x + z is a stream as in
 statements (a) and (b) of :mod:`discreet.core.correlated_noise`, for any data of later users. Multiplying by
 the known B is post-processing. The loss of a user is a norm of a column of S times the loss of one draw. For
 Laplace noise this is the l1 norm, for Gaussian noise the l2 norm.
@@ -28,10 +28,10 @@ Scaling. The draws have a scale of w times the base scale, where w is the bound 
 of the draws, the columns have norm at most 1, so that a user costs no more than one sum.
 
 Exact noise. z and the released sums are multiples of one grid unit. Two neighbouring streams with changes d
-of one time step need noise vectors that differ by S d, which must be on the grid too. An integer B is not
-enough: for C = A / 2 and B = 2 I, the remainder of a release modulo 2 would be that of the data. Exact noise
-is therefore allowed only if C is an integer matrix with a diagonal of ones. Then B is an integer matrix. It
-is used only if B C = A holds exactly in integers below 2^52, so S = C.
+of one time step need noise vectors that differ by S d. The vector S d must be on the grid too. An integer B
+is not enough: for C = A / 2 and B = 2 I, the remainder of a release modulo 2 would equal the remainder of the
+data. Exact noise is therefore allowed only if C is an integer matrix with a diagonal of ones. Then B is an
+integer matrix. The matrix B is used only if B C = A holds exactly in integers below 2^52, so S = C.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from discreet.core.strategies import WALKS, registered
 
 __all__ = ["MOST_STEPS", "MatrixFactorization"]
 
-MOST_STEPS = 1024  # Largest M. Every draw is kept, and B is a dense matrix.
-_WORST = 1e-6  # Largest e.
+MOST_STEPS = 1024  # Largest M. The limit exists because every draw is kept and B is a dense matrix.
+_WORST = 1e-6  # Largest accepted e.
 _SPREAD = 2.0**6  # Draws of scale 2^38 units exceed 2^52 units with probability exp(-2^14).
 
 
 @lru_cache(maxsize=8)
 def _solved(content: bytes, steps: int) -> tuple[bytes, tuple[float, float], bool]:
-    """Return B, bounds on the largest l1 and l2 norm of a column of S, and whether noise can be exact.
+    """Return B, bounds on the largest l1 and l2 norm of a column of S, and True if noise can be exact.
 
-    B is returned as bytes, since no caller can change them.
+    B is returned as bytes, because bytes are immutable.
     """
     strategy = np.frombuffer(content).reshape(steps, steps)
     prefixes = np.tril(np.ones((steps, steps)))
@@ -126,7 +126,8 @@ class MatrixFactorization(Walk):
     weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        steps = len(np.atleast_1d(np.asarray(self.strategy, object)))  # also of a ragged list
+        # np.atleast_1d also accepts a ragged list
+        steps = len(np.atleast_1d(np.asarray(self.strategy, object)))
         checks.integer("strategy: number of rows", steps, 1, MOST_STEPS)
         strategy = checks.floats("strategy", self.strategy, (steps, steps))
         if np.triu(strategy, 1).any() or not (np.diag(strategy) > 0).all():
@@ -160,7 +161,7 @@ class MatrixFactorization(Walk):
 
     @property
     def levels(self) -> int:
-        """1, the bound on the norm of a column in units of the draws."""
+        """Bound on the norm of a column in units of the draws, which is 1."""
         return 1
 
     def column_norm(self, norm: Norm) -> float:

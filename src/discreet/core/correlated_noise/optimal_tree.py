@@ -2,13 +2,13 @@ r"""Binary tree with least-squares estimates: each node is averaged with the est
 
 All complete nodes of :mod:`discreet.core.correlated_noise.binary_tree` are measured, including right
 children. A node's sum then has two independent estimates: its own measurement (variance 1) and the sum of its
-children's estimates (variance 2 v_{l-1}). The least-squares mean of these two,
+children's estimates (variance 2 v_{l-1}). The least-squares mean of these two estimates is
 
-    e_l = v_l z + (1 - v_l) (e_left + e_right),      v_0 = 1,  v_l = 2 v_{l-1} / (1 + 2 v_{l-1}) -> 1/2,
+    e_l = v_l z + (1 - v_l) (e_left + e_right),      v_0 = 1,  v_l = 2 v_{l-1} / (1 + 2 v_{l-1}) -> 1/2.
 
-has variance v_l (Honaker 2015). A prefix is the sum of its nodes' estimates. While users arrive, only
-measurements of complete subtrees exist, and the nodes of a prefix share no measurement. Among unbiased linear
-estimates from the tree, the least-squares estimate therefore has the least variance at every release.
+The variance of this mean is v_l (Honaker 2015). A prefix is the sum of its nodes' estimates. At each release,
+only measurements of complete subtrees exist, and the nodes of a prefix share no measurement. Among unbiased
+linear estimates from the tree, the least-squares estimate therefore has the least variance at every release.
 
 Privacy. Measurements are exact node sums with independent noise, and the estimates are a function of the
 measurements. Complete nodes end at n <= N - 1 for N time steps, so there are nodes of L = bit_length(N - 1)
@@ -42,7 +42,7 @@ def node_variances(levels: int) -> tuple[float, ...]:
 class OptimalTree(Walk):
     """Binary tree with least-squares estimates of the nodes (Honaker 2015).
 
-    Its privacy loss equals that of :class:`~discreet.core.correlated_noise.binary_tree.Tree`. ``leaves`` is
+    The privacy loss equals that of :class:`~discreet.core.correlated_noise.binary_tree.Tree`. ``leaves`` is
     the number N >= 1 of time steps (batches of users, or single users). The last time step is never released.
     Raises ``ValueError`` below 1.
     """

@@ -1,4 +1,4 @@
-r"""Signed-digit trees, in which a prefix is computed by adding and subtracting a few blocks.
+r"""Signed-digit trees: a prefix is computed by adding and subtracting a few blocks of time steps.
 
 Some of these blocks end after the prefix.
 
@@ -14,16 +14,17 @@ subtracted (d_l < 0) end after n: their z is used before their data exist. The v
 k/4 for each level. Unsigned digits have about k/2.
 
 Privacy, pure epsilon only. The release is the exact prefix sum plus B z. Let C be the incidence matrix of
-blocks and time steps. Then B C = A by telescoping. For fixed outputs o the neighbouring streams are therefore
-hidden by noise vectors z = z(o) and z + C (x - x') whose densities differ by at most exp(|C (x - x')|_1 / b).
-This bound is valid for every o, and the map from noise to outputs has unit Jacobian. Later users' data may
-therefore depend on o. The time steps are fixed before data. Epsilon = L * (epsilon of one draw), since a time
-step is in one block of each level, and the first time step is in a used block of each level
-(:mod:`discreet.core.correlated_noise`, a). Noise that is used early is correlated with earlier releases.
-Therefore (epsilon, delta) accounting of single draws would be wrong, and Gaussian noise is rejected.
+blocks and time steps. Then B C = A by telescoping. Compare two neighbouring streams for fixed outputs o. The
+noise vectors of the two streams are z = z(o) and z + C (x - x'). The densities at these two vectors differ by
+a factor of at most exp(|C (x - x')|_1 / b). This bound is valid for every o, and the map from noise to
+outputs has unit Jacobian. Later users' data may therefore depend on o. The time steps are fixed before data.
+Epsilon = L * (epsilon of one draw), since a time step is in one block of each level, and the first time step
+is in a used block of each level (:mod:`discreet.core.correlated_noise`, a). Noise that is used early is
+correlated with earlier releases. Therefore (epsilon, delta) accounting of single draws would be wrong, and
+Gaussian noise is rejected.
 
-Every draw is used once. At a new base the registers of a level are filled with the noise of the prefixes
-before that base. After that they are only read.
+Every draw is used once. When a block starts at a new base, the registers of a level are filled with the noise
+of the prefixes before that base. Until the next base the registers are only read.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class SignedDigits(Walk):
     def column_norm(self, norm: Norm) -> float:
         """Return L for the l1 norm and infinity for the l2 norm.
 
-        Noise that is used before its data exist has a guarantee for pure epsilon only.
+        The guarantee of noise that is used before its data exist is valid for pure epsilon only.
         """
         return float(self.levels) if norm == "l1" else math.inf
 
@@ -95,7 +96,7 @@ class SignedDigits(Walk):
     def form(self) -> Form:
         """Program of the noise.
 
-        Registers: for each level, the noise of the prefixes before a base and of the prefix after it.
+        Registers: for each level, the noise of the prefixes before a base and of the prefix after that base.
 
         Operations: at most one for each register. Parameters: (arity, levels).
         """

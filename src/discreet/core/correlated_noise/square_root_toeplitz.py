@@ -1,10 +1,10 @@
-r"""Square-root Toeplitz: correlated Gaussian noise of std about sqrt(1.07 + ln(n)/pi) at release n.
+r"""Square-root Toeplitz: correlated Gaussian noise with std about sqrt(1.07 + ln(n)/pi) at release n.
 
-The matrix of prefix sums has the symbol 1/(1-x). Both factors of the best factorization (up to lower order
-terms) have the symbol (1-x)^{-1/2} = sum_j binom(2j, j) 4^{-j} x^j (Fichtenberger, Henzinger and Upadhyay
-2022; Henzinger, Upadhyay and Upadhyay 2023). In a stream, the noise of this factorization needs all earlier
-draws. Here B is a buffered linear Toeplitz matrix (McMahan, Krichene et al. 2024) that approximates the
-factor:
+The matrix of prefix sums has the symbol 1/(1-x). The best factorization (up to lower order terms) has two
+equal factors with the symbol (1-x)^{-1/2} = sum_j binom(2j, j) 4^{-j} x^j (Fichtenberger, Henzinger and
+Upadhyay 2022; Henzinger, Upadhyay and Upadhyay 2023). In a stream, the noise of this factorization needs all
+earlier draws. Here B is a buffered linear Toeplitz matrix (McMahan, Krichene et al. 2024) that approximates
+the factor:
 
     b_0 = 1,   b_j = sum_k w_k lambda_k^j  (j >= 1),    S_k <- lambda_k (S_k + z_{n-1}),
     noise(n) = b_0 z_n + sum_k w_k S_k.
@@ -20,10 +20,10 @@ of (c_0, .., c_{M-1}), so every column of the strategy has l2 norm at most 1. Th
 lower triangular and z_n is fresh at release n, so the sequence C x + z is (Delta_2/sigma)-GDP for any data of
 later users (:mod:`discreet.core.correlated_noise`, b). Multiplying by the known B is post-processing. Effect
 of rounding: the computed c solves B c = 1 up to residuals of about 1e-15 each, and B^{-1} has l1 norm at most
-2 c_0 (c decreases). This changes the norm by less than 1e-14 sqrt(M); the computed norm is therefore
+2 c_0 (c decreases). These errors change the norm by less than 1e-14 sqrt(M). The computed norm is therefore
 increased by a factor of 1 + 1e-9.
 
-The factorization is for Gaussian noise only, because its columns have a large l1 norm.
+Use the factorization only with Gaussian noise, because its columns have a large l1 norm.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def quadrature(releases: int) -> tuple[Floats, Floats]:
 def _program(releases: int) -> Floats:
     """Return the coefficients of the recurrence that computes the noise.
 
-    They are scaled such that every column of the strategy has l2 norm at most 1.
+    The coefficients are scaled so that every column of the strategy has l2 norm at most 1.
     """
     rates, weights = quadrature(releases)
     plain = np.concatenate([[1.0], rates, weights])
@@ -97,7 +97,7 @@ class Toeplitz(Walk):
 
     @property
     def levels(self) -> int:
-        """1, the bound on the l2 norm of a column."""
+        """Bound on the l2 norm of a column, which is 1."""
         return 1
 
     def column_norm(self, norm: Norm) -> float:

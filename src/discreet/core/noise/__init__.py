@@ -1,1 +1,1 @@
-"""Noise as a value (:mod:`.noises`), and its exact samplers (:mod:`.discrete_samplers`)."""
+"""Noise distributions (:mod:`.noises`) and their exact samplers (:mod:`.discrete_samplers`)."""

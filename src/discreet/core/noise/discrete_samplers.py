@@ -1,48 +1,50 @@
 r"""Exact discrete noise from random bytes, without floating-point error and without truncation.
 
-:func:`discrete_laplace` draws P(x) proportional to e^{-|x|/b}, and :func:`discrete_gaussian` draws P(x)
-proportional to e^{-x^2/(2 sigma^2)}, on the integers, with rational b and sigma (a float is a rational
+:func:`discrete_laplace` draws P(x) proportional to e^{-|x|/b}. :func:`discrete_gaussian` draws P(x)
+proportional to e^{-x^2/(2 sigma^2)}. Both draw integers, with rational b and sigma (a float is a rational
 number). The source of bytes is a function ``source(n) -> n bytes``. The default is :func:`os.urandom`, which
-is cryptographic and safe after a fork. No state is kept between calls. If its bytes are independent and
-uniform, each draw is independent with exactly this distribution. The running time depends on the values
+is cryptographic and safe after a fork. No state is kept between calls. If the bytes are independent and
+uniform, each draw is independent and has exactly this distribution. The running time depends on the values
 drawn, and the samplers do not hide this.
 
 Proof
 -----
-*Digits.* Let G >= 0 be geometric, P(G >= x) = e^{-x/b}. Its mass (1 - e^{-1/b}) e^{-x/b} factors over the
-binary digits of x = sum_i d_i 2^i into prod_i e^{-d_i 2^i / b} / (1 + e^{-2^i / b}). The digits are therefore
-independent, digit i being 1 with probability 1/(1 + e^{2^i / b}). The digits i < B of G given G < 2^B are
-also independent, with the same distribution.
+*Digits.* Let G >= 0 be geometric, P(G >= x) = e^{-x/b}. The mass (1 - e^{-1/b}) e^{-x/b} of G factors over
+the binary digits of x = sum_i d_i 2^i into prod_i e^{-d_i 2^i / b} / (1 + e^{-2^i / b}). The digits are
+therefore independent, and digit i is 1 with probability 1/(1 + e^{2^i / b}). The digits i < B of G given G <
+2^B are also independent and have the same distribution.
 
 *No truncation.* G is memoryless: given G >= 2^B, G - 2^B is distributed as G. The algorithm repeats a
-Bernoulli trial with P = e^{-2^B / b}. For each success it adds 2^B, and after the first failure it adds the B
-digits. B can be any integer. The code uses the least B with 2^B >= 4b, so less than one trial in 54 succeeds.
-Values above 2^61 raise :class:`OverflowError` instead of overflowing silently. Their probability is e^{-2^61
-/ b} <= e^{-2^21}, as b <= 2^40.
+Bernoulli trial with P = e^{-2^B / b}. The algorithm adds 2^B for each success, and the B digits after the
+first failure. B can be any integer. The code uses the least B with 2^B >= 4b, so less than one trial in 54
+succeeds. Values above 2^61 raise :class:`OverflowError` instead of overflowing silently. The probability of
+such values is e^{-2^61 / b} <= e^{-2^21}, as b <= 2^40.
 
 *Two sides.* The sign s is fair, and outcomes (s = -, G = 0) are rejected, so that zero is counted once. Then
 P(x) is proportional to e^{-|x|/b} for every integer x.
 
 *A bit of probability p from bytes.* In base 256, a uniform U in [0, 1) is an infinite sequence of independent
-uniform bytes. The first byte in which U and p differ decides whether U < p. (p is irrational, so it has one
-expansion, and U differs from p with probability one.) Only the necessary bytes are drawn: one byte suffices
-for 255 of 256 bits. The first 64 bits of p, floor(2^64 p), are computed in integers with an error interval,
-which is refined until both ends agree (Ziv). The refinement ends because e^r is irrational for every rational
-r other than 0 (Lambert). If all eight bytes agree (probability 2^-64 per bit) the comparison continues in
-Python, with 64 more binary digits at a time.
+uniform bytes. The first byte in which U and p differ determines whether U < p. (The number p is irrational.
+Therefore p has one expansion, and U differs from p with probability one.) Only the necessary bytes are drawn:
+one byte suffices for 255 of 256 bits. The first 64 bits of p, floor(2^64 p), are computed in integers with an
+error interval, which is refined until both ends agree (Ziv). The refinement ends because e^r is irrational
+for every rational r other than 0 (Lambert). If all eight bytes agree (probability 2^-64 per bit) the
+comparison continues in Python, with 64 more binary digits at a time.
 
 *Low bits.* The digits far below the scale are nearly fair bits. Choose m of these with 2^m <= b/8, and write
 G = 2^m h + r. Draw h from the geometric distribution of scale b/2^m, as above, and r uniform among 2^m
 integers, and accept with probability e^{-r/b} >= e^{-1/8}. The accepted value has P(x) proportional to
 e^{-2^m h/b} e^{-r/b} = e^{-x/b}. A Gaussian's acceptance test (below) includes this factor.
 
-*Gaussian.* Canonne, Kamath and Steinke 2020, algorithm 3: with t = floor(sigma) + 1, draw x from the discrete
-Laplace distribution of scale t and accept it with probability exp(-(|x| - sigma^2/t)^2 / (2 sigma^2)). Then
-P(x accepted) is proportional to exp(-|x|/t - x^2/(2 sigma^2) + |x|/t - const) = exp(-x^2/(2 sigma^2)) const'.
-With low bits r the proposal has e^{-(|x| - r)/t} instead of e^{-|x|/t}, and e^{-r/t} is a further factor of
-the acceptance. The test is again U < p. A float evaluation of p has an error below 2^-49. It decides if U,
-known to 8 or 64 bits, differs from it by at least 2^-45. Otherwise (probability 2^-44 for each draw) integer
-arithmetic decides for the same U. Error of the float: with d = |x| - sigma^2/t and a = d^2/(2 sigma^2),
+*Gaussian.* The method is algorithm 3 of Canonne, Kamath and Steinke 2020. With t = floor(sigma) + 1, draw x
+from the discrete Laplace distribution of scale t and accept x with probability exp(-(|x| - sigma^2/t)^2 / (2
+sigma^2)). Then P(x accepted) is proportional to exp(-|x|/t - x^2/(2 sigma^2) + |x|/t - const) = exp(-x^2/(2
+sigma^2)) const'. With low bits r, the proposal has the factor e^{-(|x| - r)/t} instead of e^{-|x|/t}, and the
+acceptance probability has the further factor e^{-r/t}. The test is again U < p. A float evaluation of p has
+an error below 2^-49. The comparison with this float is conclusive if the known 8 or 64 bits of U differ from
+it by at least 2^-45. Otherwise (probability 2^-44 for each draw) integer arithmetic compares the same U with
+p. Error of the float: with d = |x|
+- sigma^2/t and a = d^2/(2 sigma^2),
 rounding changes a by at most (5a + sqrt(2a)) 2^-53, as sigma^2/t <= sigma. The term r/t <= 1/8 and the sum
 add (a + 1/2) 2^-53. Therefore p = e^-a changes by at most 4 * 2^-53. The exponential itself uses only +, -,
 *, / and is within 2^-50.
@@ -76,7 +78,9 @@ _WORD = 64
 
 
 def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
-    """Return integers (low, high) with low <= 2^bits e^-x <= high, for x >= 0. They differ by a few units."""
+    """Return integers (low, high) with low <= 2^bits e^-x <= high, for x >= 0. The two differ by a few
+    units.
+    """
     halvings = max(0, x.numerator.bit_length() - x.denominator.bit_length() + 2)  # x / 2^halvings < 1/2
     work = bits + halvings + 16
     numerator, denominator = x.numerator << work, x.denominator << halvings
@@ -138,7 +142,7 @@ def _decide(x: Fraction, logistic: bool, drawn: int, bits: int, more: Callable[[
 
 
 class _Bytes:
-    """Buffer of random bytes that are requested in blocks. The next call uses bytes that are left over."""
+    """Buffer of random bytes that are requested in blocks. Unused bytes are kept for the next call."""
 
     def __init__(self, source: ByteSource) -> None:
         self.source = source
@@ -193,7 +197,7 @@ def _acceptance(scale: Fraction, sigma: Fraction | None) -> tuple[Fraction, Frac
 def _low_bits(scale: Fraction) -> int:
     """Return the number m of low bits, the largest with 2^m <= scale / 8.
 
-    If it is below 8, return 0, because fewer than 8 low bits would save no time.
+    If this number is below 8, the result is 0, because fewer than 8 low bits would save no time.
     """
     bits = math.floor(scale).bit_length() - 4
     return bits if bits >= 8 else 0

@@ -128,7 +128,7 @@ def exact_draws(
         else:
             accepted = True
             if negative == 1 and value == 0:
-                accepted = False  # zero is accepted with one of the two signs only
+                accepted = False  # zero is accepted with only one of the two signs
             elif gaussian or low_bits > 0:
                 if forced >= 0:
                     accepted = forced == 1
@@ -196,7 +196,7 @@ def round_draws(
                 whole += 1.0
             decided = drawn != digit or rest == 0.0
         if not decided:
-            status = NEED_BYTES  # later, this value starts again with the same bytes
+            status = NEED_BYTES  # the next call starts this value again, with the same bytes
             break
         values[index] = whole * unit
         position = at

@@ -1,15 +1,15 @@
-"""Noise distributions as values, each with its privacy cost and a method that draws noise.
+"""Noise distributions as immutable objects, each with its privacy cost and a method that draws noise.
 
-The cost of a noise is a function cost(x) of the shift x of one coordinate. For a noise of norm l1 it is the
-privacy loss (pure epsilon) of the coordinate. For a noise of norm l2 it is mu^2 = 2 rho. The costs of
-independent coordinates are summed in both cases. For l2, continuous Gaussian noise is exactly mu-GDP, and
-discrete Gaussian noise is rho-zCDP. Discrete noise on a grid has the same cost as continuous noise of its
-scale.
+The cost of a noise distribution is a function cost(x) of the shift x of one coordinate. If the norm is l1,
+the cost is the privacy loss (pure epsilon) of the coordinate. If the norm is l2, the cost is mu^2 = 2 rho.
+The costs of independent coordinates are summed in both cases. For l2, continuous Gaussian noise is exactly
+mu-GDP, and discrete Gaussian noise is rho-zCDP. Discrete noise on a grid has the same cost as continuous
+noise of the same scale.
 
 A plug-in can define its own noise as a subclass of :class:`AdditiveNoise`. This library has not derived the
-cost of such a noise. A guarantee that uses it therefore states the declaration that it depends on
-(:attr:`AdditiveNoise.rests_on`). Only the exact classes in this module are derived: a subclass of
-:class:`Laplace` is a declared noise too.
+cost of such a noise. A guarantee with such a noise therefore states that it depends on the declared cost
+(:attr:`AdditiveNoise.rests_on`). The library derives costs only for the exact classes in this module. A
+subclass of :class:`Laplace` also counts as declared noise.
 """
 
 from __future__ import annotations
@@ -60,30 +60,30 @@ class AdditiveNoise(ABC):
 
     @abstractmethod
     def cost(self, shift: float, scale: float) -> float:
-        """Return the cost of one coordinate that changes by ``shift`` >= 0, with noise of this scale."""
+        """Return the cost of one coordinate that changes by ``shift`` >= 0, with noise of scale ``scale``."""
 
     @abstractmethod
     def draw(self, coins: Coins, scale: float, size: int, grid: int | None) -> Floats:
-        """Return ``size`` independent draws of scale ``scale``, multiples of 1 / grid if there is a grid.
+        """Return ``size`` independent draws of scale ``scale``. With a grid, they are multiples of 1 / grid.
 
         ``coins`` is the random generator (:class:`~discreet.core.protocols.Coins`). Use no other randomness.
         """
 
     def log_mass(self, values: Ints, scale: float, grid: int) -> Floats:
-        """Return ln P(noise = k / grid) for integers k in ``values`` at noise scale ``scale``; optional.
+        """Return ln P(noise = k / grid) for integers k in ``values`` at noise scale ``scale``.
 
-        Logarithms of small probabilities must be exact: minus infinity means that a value cannot occur.
+        Logarithms of small probabilities must be exact. Minus infinity means that a value cannot occur.
 
-        The method is optional. It raises ``NotImplementedError`` if the class does not define it.
+        A class need not define this method. The default raises ``NotImplementedError``.
         """
         raise NotImplementedError(f"noise {self.name!r} states no probabilities")
 
     def std(self, scale: float, grid: int | None) -> float:
         """Return the standard deviation of one draw at this ``scale``, on multiples of 1 / ``grid``.
 
-        By default it is computed from :meth:`log_mass`. The sum over integers ends where it has all mass
-        except 1e-12. Raises ``NotImplementedError`` if the class defines no probabilities, and ``ValueError``
-        if more than 1e-12 of the mass is beyond 2^24 multiples.
+        The default method computes it from :meth:`log_mass`. The sum over integers ends when the remaining
+        mass is at most 1e-12. Raises ``NotImplementedError`` if the class defines no probabilities, and
+        ``ValueError`` if more than 1e-12 of the mass is beyond 2^24 multiples.
         """
         unit, reach = grid or _FINE, 2**10
         while reach <= _MOST_REACH:
@@ -95,7 +95,7 @@ class AdditiveNoise(ABC):
         raise ValueError(f"noise {self.name!r}: log_mass has mass beyond {_MOST_REACH} units: define std")
 
     def record_name(self, grid: int | None) -> NoiseFamily:
-        """Return the name of a derived noise in records; it is another one if there is a ``grid``.
+        """Return the name of a derived noise in records. The name depends on whether there is a ``grid``.
 
         Raises ``ValueError`` for a declared noise.
         """
@@ -103,7 +103,10 @@ class AdditiveNoise(ABC):
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """Declarations that a guarantee with this noise depends on; empty if the cost is derived here."""
+        """Declarations that a guarantee with this noise depends on.
+
+        Empty if this library derives the cost.
+        """
         if not is_declared(self):
             return ()
         return (
@@ -113,7 +116,9 @@ class AdditiveNoise(ABC):
 
 @dataclass(frozen=True)
 class Laplace(AdditiveNoise):
-    """Laplace noise of scale b, with density proportional to exp(-abs(x) / b). With a grid it is discrete."""
+    """Laplace noise of scale b, with density proportional to exp(-abs(x) / b). With a grid, it is
+    discrete.
+    """
 
     name: ClassVar[str] = "laplace"
     norm: ClassVar[Norm] = "l1"
@@ -136,7 +141,7 @@ class Laplace(AdditiveNoise):
 
 @dataclass(frozen=True)
 class Gaussian(AdditiveNoise):
-    """Gaussian noise of standard deviation sigma. With a grid it is discrete."""
+    """Gaussian noise of standard deviation sigma. With a grid, it is discrete."""
 
     name: ClassVar[str] = "gaussian"
     norm: ClassVar[Norm] = "l2"
@@ -163,5 +168,5 @@ NOISES: tuple[type[AdditiveNoise], ...] = (Laplace, Gaussian)
 
 
 def is_declared(noise: AdditiveNoise) -> bool:
-    """Return True if the cost of the noise is declared by its author and not derived by this library."""
+    """Return True if the author of the noise declares its cost, so that this library does not derive it."""
     return not checks.is_exactly(noise, *NOISES)

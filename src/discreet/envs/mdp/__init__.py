@@ -1,1 +1,1 @@
-"""Tabular and linear MDPs, exact planning, and compiled simulation of many users."""
+"""Tabular MDPs, linear MDPs, exact planning, and compiled simulation of many users."""

@@ -47,8 +47,8 @@ class LinearMDP:
     Raises
     ------
     ValueError
-        If a shape does not fit, a row is not a distribution, or a mean reward is outside [0, 1] (beyond
-        1e-9).
+        If a shape does not fit, a row is not a distribution, or a mean reward is outside [0, 1] by more than
+        1e-9.
     """
 
     __repr__ = brief
@@ -112,13 +112,13 @@ class LinearMDP:
 
     @property
     def layout(self) -> Layout:
-        """Return the layout with S, A and H, in which every action is admissible."""
+        """Return the layout with S, A and H. Every action is admissible."""
         return Layout(self.features.states, self.features.actions, self.horizon)
 
     def to_tabular(self) -> TabularMDP:
         """Return the same MDP as a :class:`TabularMDP`.
 
-        Transition rows are clipped at 0 and normalised, which removes rounding errors.
+        Transition rows are clipped at 0 and normalised to remove rounding errors.
         """
         rows = _rows(self.features, self.measures)  # changed in place below, because the array can be large
         np.maximum(rows, 0.0, out=rows)
@@ -136,7 +136,7 @@ class LinearMDP:
     def scaled(self, factor: float) -> LinearMDP:
         """Return the same MDP with features multiplied by ``factor``.
 
-        Measures and weights are divided by ``factor``, so that probabilities and rewards do not change.
+        Measures and weights are divided by ``factor``. Therefore probabilities and rewards do not change.
         """
         features = self.features.scaled(factor)
         return LinearMDP(

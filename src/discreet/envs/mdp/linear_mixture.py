@@ -1,8 +1,8 @@
-"""Linear mixture MDPs: P_h(s' | s, a) = <phi(s' | s, a), w_h> with known features, unknown weights.
+"""Linear mixture MDPs: P_h(s' | s, a) = <phi(s' | s, a), w_h> with known features and unknown weights.
 
-Sources: Jia et al. 2020 and Ayoub et al. 2020. The object with the features also has their declared bounds
-(:class:`~discreet.mechanisms.features.MixtureFeatures`). The constructor checks that every transition row is
-a distribution and that ||w_h||_2 <= C_w. :meth:`LinearMixtureMDP.to_tabular` returns the same MDP as a table.
+Sources: Jia et al. 2020 and Ayoub et al. 2020. :class:`~discreet.mechanisms.features.MixtureFeatures` holds
+the features and their declared bounds. The constructor checks that every transition row is a distribution and
+that ||w_h||_2 <= C_w. :meth:`LinearMixtureMDP.to_tabular` returns the same MDP as a table.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class LinearMixtureMDP:
     ------
     ValueError
         If a shape does not fit, a transition row is not a distribution, ||w_h|| exceeds C_w, or a mean reward
-        is outside [0, 1]. If ``features.rewards`` is given, also if rewards are not linear in these features,
-        or if their weights exceed the declared bound.
+        is outside [0, 1]. If ``features.rewards`` is given, and rewards are not linear in these features, or
+        their weights exceed the declared bound.
     """
 
     __repr__ = brief
@@ -110,13 +110,13 @@ class LinearMixtureMDP:
 
     @property
     def layout(self) -> Layout:
-        """Return the layout with S, A and H, in which every action is admissible."""
+        """Return the layout with S, A and H. Every action is admissible."""
         return Layout(self.features.states, self.features.actions, self.horizon)
 
     def to_tabular(self) -> TabularMDP:
         """Return the same MDP as a :class:`TabularMDP` with features.
 
-        Transition rows are normalised, which removes rounding errors.
+        Transition rows are normalised to remove rounding errors.
         """
         rows = np.maximum(_rows(self.features, self.weights), 0.0)
         return TabularMDP(
@@ -137,8 +137,8 @@ def _rows(features: MixtureFeatures, weights: Floats) -> Floats:
 def _certify_rewards(features: MixtureFeatures, means: Floats) -> None:
     """Raise ``ValueError`` unless there are theta_h with means = <psi, theta_h> and ||theta_h|| <= C_r.
 
-    psi are the reward features ``features.rewards``, and C_r is their ``reward_weight_bound``. The
-    function checks nothing if ``features.rewards`` is None.
+    Here psi are the reward features ``features.rewards``, and C_r is their ``reward_weight_bound``. If
+    ``features.rewards`` is None, nothing is checked.
     """
     psi = features.rewards
     if psi is None:

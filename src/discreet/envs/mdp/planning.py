@@ -14,8 +14,8 @@ from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
 def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
     """Return ``V* (H + 1, S)``, ``Q* (H, S, A)`` and an optimal policy (H, S) of ``mdp``.
 
-    The method is backward induction, which is exact except for rounding. Values are in units of reward, with
-    V*_h in [0, H - h]. If several actions are optimal, the policy takes the first of them. Q* is -inf at
+    The method is backward induction, which is exact up to rounding. Values are in units of reward, with V*_h
+    in [0, H - h]. If several actions are optimal, the policy takes the first of them. Q* is -inf at
     inadmissible pairs.
     """
     layout = mdp.layout
@@ -30,7 +30,7 @@ def evaluate_policy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
     """Return the values ``V^pi (H + 1, S)`` of a policy in ``mdp``, with V^pi[H] = 0.
 
     policy : (H, S) actions, or (H, S, A) action probabilities. Raises ``ValueError`` if the policy has
-    another shape, or if it takes an inadmissible action.
+    another shape or takes an inadmissible action.
     """
     values = np.empty((mdp.horizon + 1, mdp.states))
     world_kernels.evaluate(mdp.world, *policy_rows(mdp.layout, policy), values)
@@ -42,7 +42,7 @@ def policy_value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
 
     The first state follows the initial distribution.
 
-    Raises ``ValueError`` as :func:`evaluate_policy` does.
+    Raises ``ValueError`` if the policy is invalid.
     """
     return float(mdp.initial @ evaluate_policy(mdp, policy)[0])
 
@@ -50,9 +50,9 @@ def policy_value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
 def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
     """Return the occupancy measure ``d_h(s, a) = P(S_h = s, A_h = a)`` of a policy in ``mdp``.
 
-    The result is (H, S, A); its entries sum to 1 at each step.
+    The result is (H, S, A). Its entries sum to 1 at each step.
 
-    policy : (H, S) int, or (H, S, A) probabilities. Raises ``ValueError`` as :func:`evaluate_policy` does.
+    policy : (H, S) int, or (H, S, A) probabilities. Raises ``ValueError`` if the policy is invalid.
     """
     layout = mdp.layout
     stochastic, rows, probabilities = policy_rows(layout, policy)

@@ -1,7 +1,7 @@
-"""Tabular finite-horizon MDPs, with transition rows, rewards and an initial distribution.
+"""Tabular finite-horizon MDPs: transition rows, rewards and an initial distribution.
 
-The storage is sparse. A stationary MDP stores the positive transition probabilities of admissible pairs once,
-not once for each of the H steps. The compiled kernels read copies of these arrays (``world``).
+The storage is sparse. A stationary MDP stores the positive transition probabilities of admissible pairs once
+instead of once per step. The compiled kernels read copies of these arrays (``world``).
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class TabularMDP(Sized):
     Parameters
     ----------
     transitions : (S, A, S) or (1, S, A, S), stationary; or (H, S, A, S)
-        P_h(s' | s, a). Every row must sum to 1 within 1e-9, and is then normalised. Rows of inadmissible
-        pairs are not read.
+        Transition probabilities P_h(s' | s, a). Every row must sum to 1 within 1e-9 and is then normalised.
+        Rows of inadmissible pairs are not read.
     rewards : (S, A), (1, S, A) or (H, S, A); or per successor (S, A, S), (1, S, A, S), (H, S, A, S)
-        Mean rewards in [0, 1]; deterministic rewards equal their means. If rewards are given per successor,
-        the distribution of the reward depends on s' too, and the mean reward of (s, a) is computed. If H = S
-        = A, an array with three axes is read as (H, S, A); to give rewards per successor, add a leading axis
-        of length 1. None if ``reward_law="discrete"``.
+        Mean rewards in [0, 1]. Deterministic rewards equal their means. With rewards per successor, the
+        distribution of the reward depends on s' too, and the mean reward of (s, a) is computed. If H = S = A,
+        an array with three axes is read as (H, S, A). To give rewards per successor in this case, add a
+        leading axis of length 1. None if ``reward_law="discrete"``.
     initial : int or (S,)
         The first state, or its distribution.
     horizon : int, optional
         H; required if neither transitions nor rewards have H slots.
     mask : (S, A) bool, optional
-        Admissible actions, which are public; None: all actions.
+        Admissible actions, which are public. None: all actions.
     reward_law : "deterministic", "bernoulli" or "discrete"
         Distribution of a reward with a given mean. Given (s, a), rewards are independent of s' unless they
         are given per successor.
@@ -67,18 +67,18 @@ class TabularMDP(Sized):
         Possible values of discrete rewards, and their probabilities for each (s, a) or each (s, a, s'), with
         T = 1 or H.
     terminal : states
-        Absorbing states with one constant reward (usually 0), in which episodes stay after their end. The set
-        of terminal states is public.
+        Absorbing states in which episodes stay after their end. Each has one constant reward (usually 0). The
+        set of terminal states is public.
     name : str
         Name in labels.
     reward_map : RewardMap
         Map that was applied to the original rewards, if they were mapped into [0, 1].
     features : Features or MixtureFeatures, optional
-        Public features in which the MDP is linear. ``LinearMDP`` and ``LinearMixtureMDP`` set them; planning
+        Public features in which the MDP is linear. ``LinearMDP`` and ``LinearMixtureMDP`` set them. Planning
         and simulation do not read them.
     true_rewards : (S, A), (1, S, A) or (H, S, A), optional
-        Means in [0, 1] of the rewards before truncation, for rewards that devices truncate. Regret is
-        computed from them. None: devices do not truncate rewards.
+        Means in [0, 1] of the rewards before clipping, for rewards that devices clip. Regret is computed from
+        these means. None: devices do not clip rewards.
 
     Raises
     ------
@@ -87,12 +87,12 @@ class TabularMDP(Sized):
 
     Notes
     -----
-    An MDP is stationary if the arrays of transitions and of rewards have one slot. An MDP whose arrays are
-    given as (H, ...) counts as non-stationary even if all slots are equal.
+    An MDP is stationary if the arrays of transitions and of rewards have one slot. If an array is given as
+    (H, ...), the MDP counts as non-stationary even if all slots are equal.
 
-    The fields from ``row_ptr`` to ``entry_rewards`` are the sparse storage. Row t R + r contains the
-    successors of admissible pair r (of R) at slot t, sorted by decreasing probability. The last row is the
-    initial distribution.
+    The fields from ``row_ptr`` to ``entry_rewards`` are the sparse storage. R is the number of admissible
+    pairs. Row t R + r contains the successors of pair r at slot t, sorted by decreasing probability. The last
+    row is the initial distribution.
     """
 
     layout: Layout
@@ -150,7 +150,7 @@ class TabularMDP(Sized):
             values = values.reshape(-1, *values.shape[2:])[at, successor[: row.size]]
         if support is not None:
             values = _normalised("reward_probabilities", values.reshape(-1, support.size))
-        means = values if support is None else np.minimum(values @ support, 1.0)  # rounding may exceed 1
+        means = values if support is None else np.minimum(values @ support, 1.0)  # rounding can exceed 1
         entry_means = means if by_successor else None
         if by_successor:
             weights = probability[: row.size] * means
@@ -189,12 +189,15 @@ class TabularMDP(Sized):
 
     @property
     def stationary(self) -> bool:
-        """Return True if transitions and rewards were given with one slot, which is used at all steps."""
+        """Return True if transitions and rewards were given with one slot for all steps."""
         return self.transition_slots == 1 and self.row_rewards.shape[0] == 1
 
     @cached_property
     def judge(self) -> TabularMDP:
-        """Return the MDP whose mean rewards define regret: with ``true_rewards`` if there are any."""
+        """Return the MDP whose mean rewards define regret.
+
+        Its rewards are ``true_rewards`` if they are given.
+        """
         if self.true_rewards is None:
             return self
         table, mask, horizon = self._compact_transitions, self.mask, self.horizon
@@ -220,7 +223,7 @@ class TabularMDP(Sized):
 
     @property
     def successor_rewards(self) -> Floats | None:
-        """Return the read-only (H, S, A, S) mean rewards per successor, or None if there are none.
+        """Return the read-only (H, S, A, S) mean rewards per successor. Return None if there are none.
 
         The mean reward of an impossible successor is 0. The result is None if rewards do not depend on s'.
         """
@@ -273,11 +276,11 @@ class TabularMDP(Sized):
 
     @property
     def _entries(self) -> int:
-        """Return the number of stored transition probabilities, without those of the initial distribution."""
+        """Return the number of stored transition probabilities. The initial distribution is not counted."""
         return int(self.row_ptr[-2])
 
     def _dense(self, entries: Floats) -> Floats:
-        """Return a (T, S, A, S) array that has ``entries`` at the stored transitions, and 0 elsewhere.
+        """Return a (T, S, A, S) array with ``entries`` at the stored transitions, and 0 elsewhere.
 
         entries : one number for each stored transition probability, in the order of storage.
         """
@@ -303,8 +306,8 @@ class TabularMDP(Sized):
     def _random_reward(self, rows: Ints, at: Ints) -> bool:
         """Return True if the reward of at least one of the given rows is random.
 
-        Each of these rows has only one successor. rows : indices of the rows within a slot. at : indices of
-        the same rows in all slots of the transition storage.
+        Each of these rows must have only one successor. rows : indices of the rows within a slot. at :
+        indices of the same rows in all slots of the transition storage.
         """
         if self.reward_law == "bernoulli":
             return not bool(np.isin(self.row_rewards[:, rows], (0, 1)).all())
@@ -320,7 +323,7 @@ class TabularMDP(Sized):
                 value.flags.writeable = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return only the fields of the dataclass; cached properties are computed again when needed."""
+        """Return only the fields of the dataclass. Cached properties are computed again when needed."""
         return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -339,7 +342,7 @@ def _array(name: str, value: ArrayLike) -> Floats:
 
 
 def _slots(name: str, array: Floats, ndim: int) -> Floats:
-    """Return the array with ``ndim`` axes. If the leading slot axis is missing, it is added with length 1."""
+    """Return the array with ``ndim`` axes. A missing leading slot axis is added with length 1."""
     if array.ndim == ndim - 1:
         array = array[None]
     if array.ndim != ndim or 0 in array.shape:
@@ -388,9 +391,9 @@ def _reward_table(
     probabilities: ArrayLike | None,
     sizes: tuple[int, int, int],
 ) -> tuple[Floats, bool, Floats | None]:
-    """Return the reward table, whether it is per successor, and the reward support.
+    """Return the reward table, True if it is per successor, and the reward support.
 
-    The table is (T, S, A) or (T, S, A, S) mean rewards. For discrete rewards, it has a last axis of length M,
+    The table is (T, S, A) or (T, S, A, S) mean rewards. For discrete rewards, it has a last axis of length M:
     the probabilities of the M values in the support. For all other rewards, the support is None.
 
     ``sizes``: the number of steps (1 while it is not known), S and A.
@@ -444,7 +447,7 @@ def _where(layout: Layout, row: int) -> str:
 
 
 def _checked_rows(rows: Floats, layout: Layout) -> Floats:
-    """Return transition rows (T R, S) that sum to 1, after a check that they are probabilities.
+    """Return transition rows (T R, S) that sum to 1, after a check that all entries are probabilities.
 
     If a row must be normalised because of rounding errors, the result is a copy.
     """
@@ -470,9 +473,9 @@ def _normalised(name: str, rows: Floats, layout: Layout | None = None) -> Floats
 
 
 def _checked_rewards(values: Floats, support: Floats | None, layout: Layout) -> Floats:
-    """Return the reward table (T, R, ...); raise ``ValueError`` unless all of its numbers are in [0, 1].
+    """Return the reward table (T, R, ...). Raises ``ValueError`` unless all of its numbers are in [0, 1].
 
-    The numbers are rewards, or probabilities of reward values if ``support`` is not None.
+    The numbers are rewards. If ``support`` is not None, they are probabilities of reward values.
     """
     bad = ~((values >= 0) & (values <= 1))
     name = "rewards" if support is None else "reward_probabilities"
@@ -523,5 +526,5 @@ def _tables(ptr: Ints, probability: Floats) -> tuple[Floats, NDArray[np.uint64],
 
 
 def _own(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a writeable C-contiguous copy. Kernels need it because they do not accept read-only arrays."""
+    """Return a writeable C-contiguous copy. Kernels do not accept read-only arrays."""
     return np.array(array, order="C")

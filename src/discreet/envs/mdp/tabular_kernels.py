@@ -2,9 +2,9 @@
 
 A :class:`World` stores every transition row sparsely, with successors sorted by decreasing probability. One
 user's successor or reward is drawn from an alias table (Walker 1977, Vose 1991) with one 64-bit word. One
-call of :func:`flow` simulates many users. For each row, it draws how many users move to each successor: a
-binomial number, conditional on the earlier numbers; the conditional probabilities come from suffix sums. All
-callers draw with the same functions, so that stepwise, fused and batched simulations agree.
+call of :func:`flow` simulates many users. For each row, it draws how many users move to each successor. Each
+of these numbers is binomial, conditional on the earlier numbers. Suffix sums give the conditional
+probabilities. All callers draw with the same functions, so stepwise, fused and batched simulations agree.
 
 Alias tables. A row with k entries has k columns. The high half of the product of the word and k selects the
 column, and the low half w selects one of the two entries of this column. The condition ``(w | 1) <= t`` holds
@@ -264,7 +264,7 @@ def flow(
     """Add the counts of ``n <= 1e10`` users with the same policy, drawn from their exact joint distribution.
 
     The counts are added to ``visits (T, R)``, ``transitions (T, R, S)``, ``reward_sums (T, R)`` and ``starts
-    (S,)``. T is H, or 1 to pool the steps. If ``transitions`` has no slot (0, R, S), transitions are not
+    (S,)``. T is H, or 1 to pool the steps. If ``transitions`` has the shape (0, R, S), transitions are not
     counted. ``step_visits (H, R)`` is overwritten with the visits of these users at each step. ``work`` is
     work space of 3 S int64 (:func:`work_size`). All random numbers are drawn from the stream ``state``.
     """

@@ -1,8 +1,8 @@
 """Sums that many simulated users submit to a session in one call, for all trust models.
 
 A user's record is drawn from the true model. The user's message is a function of the record and of random
-numbers. Sums over n users with the same policy are drawn from their joint distribution, without simulating
-single users. The draw has two parts:
+numbers. Sums over n users with the same policy are drawn from their joint distribution; single users are not
+simulated. The draw has two parts:
 
 ====================  ================================  ===========================================
 trusted party         drawn in this module, exactly     drawn by the session
@@ -16,14 +16,14 @@ a shuffler, bits      counts, rewards rounded to bits   the sum of n devices' ra
 a shuffler, reports   which records are reported        the random responses to reports
 ====================  ================================  ===========================================
 
-The draws in the second column are made by :mod:`discreet.envs.rollouts.rollout`. They are indexed by (key,
-first user) and are the same with and without privacy. The draws in the third column are made in the sessions
-(``submit_sum``), which define the noise distributions. This module selects the draws that a session needs,
-and converts tables of counts to the families of a query. The fused simulation
+The draws in the second column are made by :mod:`discreet.envs.rollouts.rollout`. Their random stream is
+indexed by (key, first user). Therefore they are the same with and without privacy. The draws in the third
+column are made in the sessions (``submit_sum``), which define the noise distributions. This module selects
+the draws that a session needs and converts tables of counts to the families of a query. The fused simulation
 (:mod:`discreet.experiments.fused_driver_kernels`) does the same in one compiled loop, with identical results.
 
-Some sums are not functions of counts: clipped returns and clipped rewards. For them, users are simulated one
-by one.
+Clipped returns and clipped rewards are not functions of counts. For these sums, users are simulated one by
+one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
 
 Key = NDArray[np.uint64]
 
-_CHUNK = 2**16  # users per chunk; interrupts take effect between chunks
+_CHUNK = 2**16  # users per chunk; the simulation can be interrupted between chunks
 
 __all__ = ["Crowd", "count_crowd", "crowd_of", "played_counts", "reports_of"]
 
@@ -102,12 +102,13 @@ def crowd_of(
     address: int = 0,
     group: int | None = None,
 ) -> Crowd:
-    """Simulate the next ``users`` users of a session, and return what they submit in total.
+    """Simulate the next ``users`` users of a session. Returns the sum of what they submit.
 
     - policy : (H, S) or (H, S, A) policy that all these users follow.
-    - query : the session's query. A session with a query for each batch uses that of the open batch.
+    - query : the session's query. If a session has a query for each batch, the query of the open batch is
+      used.
     - key : random key of the environment in this run.
-    - address : index of the random stream, such as the number of the first user.
+    - address : index of the random stream, for example the number of the first user.
     - group : index of the group of the users' plan, if the query has groups.
     """
     query = _asked(session, query)
@@ -116,7 +117,7 @@ def crowd_of(
     if reports is not None and step is None:
         share = reports.reward_share
         return _crowd(mdp, reported_counts(mdp, policy, users, reports.steps, share, key, address))
-    # names of the count tables from which the session itself computes its sums
+    # names of the count tables from which the session computes its sums
     simulated = getattr(query, "simulated", None)
     if simulated is not None:
         return _crowd(mdp, batch_counts(mdp, policy, users, key, address), simulated)
@@ -132,7 +133,7 @@ def crowd_of(
 def count_crowd(
     mdp: TabularMDP, query: CountQuery, policy: ArrayLike | PolicyRows, users: int, key: Key, address: int = 0
 ) -> Crowd:
-    """Simulate ``users`` users as :func:`crowd_of` does, for a trusted server.
+    """Simulate ``users`` users in the same way as :func:`crowd_of`, for a trusted server.
 
     The result has the exact sums of every family of the query.
     """
@@ -150,14 +151,15 @@ def played_counts(
     cut: float = 0.0,
     pooled: bool = False,
 ) -> tuple[dict[str, Floats], float]:
-    """Simulate users ``first .. first + n - 1`` one by one; return their counts and sum of clipped returns.
+    """Simulate users ``first .. first + n - 1`` one by one. Returns their counts and sum of clipped returns.
 
-    The counts are the tables of :func:`discreet.envs.rollouts.rollout.batch_counts` and ``cut_reward_sums (1,
-    S, A)``. This additional table sums rewards over steps. Each user's rewards are added in the order of time
-    until the user's total reaches ``cut``; the reward that would exceed it is clipped. The second result is
-    the sum over users of min(return, ``clip``). Neither ``cut_reward_sums`` nor this sum is a function of
-    counts. The trajectories are those of :func:`discreet.envs.rollouts.rollout.rollout`, counted with the
-    same code as in a session. The cost grows with n.
+    The counts are the tables of :func:`discreet.envs.rollouts.rollout.batch_counts` and the table
+    ``cut_reward_sums (1, S, A)``. In this additional table, rewards are summed over steps. Each user's
+    rewards are added in the order of time until the user's total reaches ``cut``. The reward that would
+    exceed the total is clipped. The second result is the sum over users of min(return, ``clip``). Neither
+    ``cut_reward_sums`` nor this sum is a function of counts. The trajectories are those of
+    :func:`discreet.envs.rollouts.rollout.rollout`, counted with the same code as in a session. The cost grows
+    with n.
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     first, clip, cut = (
@@ -186,7 +188,7 @@ def played_counts(
 
 
 def _crowd(mdp: TabularMDP, counts: Mapping[str, Floats], names: Any = None) -> Crowd:
-    """Return a batch whose sums are the tables ``counts[name]`` for each name in ``names``.
+    """Return a batch with the sums ``counts[name]`` for each name in ``names``.
 
     If ``names`` is None, the sums are all tables in ``counts``.
     """
@@ -205,11 +207,11 @@ def _counted(
     cut: float,
     bits: bool,
 ) -> tuple[Crowd, dict[str, Floats]]:
-    """Simulate users; return their sums of each family of ``query``, and the count tables of all steps.
+    """Simulate users. Returns their sums of each family of ``query``, and the count tables of all steps.
 
-    ``cut`` : clipping threshold C of the batch; 0 if rewards are not clipped. If it is infinite, no reward is
-    clipped, and the family of clipped rewards is 0.
-    ``bits`` : True if rewards are rounded at random to 0 or 1.
+    ``cut`` : clipping threshold C of the batch; 0 if rewards are not clipped. If C is infinite, no reward is
+    clipped, and the family of clipped rewards is 0. ``bits`` : True if rewards are rounded at random to 0 or
+    1.
     """
     if query.groups:
         counts, returns = played_counts(mdp, policy, users, key, address, query.clip, pooled=query.stationary)
@@ -219,7 +221,7 @@ def _counted(
         counts, _ = played_counts(mdp, policy, users, key, address, cut=cut)
     else:
         counts = batch_counts(mdp, policy, users, key, address, pooled=query.stationary)
-    if cut and math.isinf(cut):  # no reward is clipped, so the sums of all other families follow from counts
+    if cut and math.isinf(cut):  # no reward is clipped, so the sums of all families follow from counts
         counts[CUT_REWARDS] = np.zeros(query.families[CUT_REWARDS])
     if bits:
         counts[REWARDS] = reward_bits(mdp, counts, key, address)

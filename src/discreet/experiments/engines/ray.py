@@ -111,8 +111,8 @@ class _Ray(Engine):
 def open_engine(address: str, workers: int | None) -> Engine:
     """Connect to the Ray client server of a cluster at ``address`` (``HOST:PORT``).
 
-    If the address is empty, the cluster at ``RAY_ADDRESS`` is used or, without this variable, a cluster on
-    this machine.
+    If the address is empty, the cluster at ``RAY_ADDRESS`` is used. Without this variable, a cluster on this
+    machine is used.
     """
     try:
         ray.init(

@@ -1,12 +1,11 @@
-"""Engine that submits jobs to SLURM with submitit: one job per worker, and each job has its share of the
-runs.
+"""Engine that submits jobs to SLURM with submitit, one job per worker.
 
 This module needs ``pip install 'discreet[slurm]'``.
 
-Jobs can wait in SLURM's queue for a long time. Therefore all runs are divided at the beginning into jobs, one
-job for each worker. The log files of jobs are written to the folder ``discreet-jobs`` in the current folder
-of the command; all nodes must be able to access it. ``slurm://partition=short,timeout_min=60,mem_gb=4``
-passes these options to submitit; ``cluster=local`` runs the jobs as processes on this machine.
+Jobs can wait in SLURM's queue for a long time. Therefore all runs are divided in advance into jobs, one job
+for each worker. Log files are written to ``discreet-jobs`` in the current folder of the command. All nodes
+must be able to access this folder. ``slurm://partition=short,timeout_min=60,mem_gb=4`` passes these options
+to submitit; ``cluster=local`` runs the jobs as processes on this machine.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _POLL = 0.5
 def _called(function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
     """Call the function in a job; return (True, result) or (False, error).
 
-    The error is returned as a value because submitit would keep only the error's text.
+    The error is returned as a value because submitit would keep only its text.
     """
     try:
         return True, function(*args)
@@ -53,7 +52,7 @@ def _given(job: submitit.Job[Any]) -> Any:
         text = str(error)
         # submitit raises this error in the job when the time limit is reached
         if UncompletedJobError.__name__ in text:
-            raise UncompletedJobError(f"job {job.job_id} ran out of its time") from None
+            raise UncompletedJobError(f"job {job.job_id} exceeded its time limit") from None
         lines = [line.strip() for line in text.splitlines() if line.strip(" -")]
         last = next((line for line in reversed(lines) if not line.startswith(("You can", "-", "See"))), "")
         raise EngineError(
@@ -138,9 +137,9 @@ def open_engine(options: str, workers: int | None) -> Engine:
 
     Parameters
     ----------
-    options : ``KEY=VALUE,...``. The keys are parameters of submitit's ``update_parameters``, and ``cluster``,
-        whose value is ``slurm`` or ``local``.
-    workers : number of jobs; None: 16.
+    options : ``KEY=VALUE,...``. The keys are parameters of submitit's ``update_parameters``, and ``cluster``
+        with the value ``slurm`` or ``local``.
+    workers : number of jobs; 16 if None.
     """
     given: dict[str, Any] = {}
     for part in filter(None, options.split(",")):

@@ -1,16 +1,15 @@
-"""Post-processing of noisy linear statistics: Gram matrices, tail bounds, confidence widths, model
-predictions.
+"""Post-processing of noisy linear statistics: Gram matrices, tail bounds, confidence widths, predictions.
 
 All functions read only released numbers, so they cost no privacy budget.
 
-Tail bounds. With probability 1 - p, ||GOE(s)||_op <= s (2 sqrt(d) + 2 sqrt(log(2/p))). The proof has two
+**Tail bounds.** With probability 1 - p, ||GOE(s)||_op <= s (2 sqrt(d) + 2 sqrt(log(2/p))). The proof has two
 parts. First, E lambda_max <= 2 s sqrt(d) (Sudakov and Fernique). Second, lambda_max is sqrt(2) s-Lipschitz in
-coordinates in which the noise is standard normal. With the same probability, a normal vector satisfies ||N(0,
-s^2 I)|| <= s (sqrt(d) + sqrt(2 log(1/p))). For the sum of n independent noise terms of either kind, the bound
-is multiplied by sqrt(n).
+coordinates in which the noise is standard normal. A normal vector satisfies ||N(0, s^2 I)|| <= s
+(sqrt(d) + sqrt(2 log(1/p))), also with probability 1 - p. For the sum of n independent noise terms of either
+kind, the bound is multiplied by sqrt(n).
 
-Confidence width. Let y_i = <X_i, w> + eta_i, where eta has range c, and let R = c/2. A matrix B, which is the
-sum of ridge and noise, is added to the Gram matrix, and all eigenvalues of B are in [low, high]. The sum of
+**Confidence width.** Let y_i = <X_i, w> + eta_i, where eta has range c, and let R = c/2. Let B be the sum of
+ridge and noise. B is added to the Gram matrix, and all its eigenvalues are in [low, high]. The sum of
 responses sum X_i y_i has noise g with ||g|| <= C_g. Suppose that ||w|| <= C_w. Then, with probability 1 - p,
 
     ||w - w_hat||_Lambda <= R sqrt(2 log(1/p) + log det(I + Gram / lam))
@@ -66,7 +65,7 @@ def ridge_level(scale: float, dimension: int, ridge: Ridge, lam: float) -> float
 
 
 class Repaired(NamedTuple):
-    """Positive definite matrix, its inverse, and the number of eigenvalues that were raised to the floor."""
+    """Positive definite matrix, its inverse, and the number of eigenvalues raised to the minimum."""
 
     matrix: Floats
     inverse: Floats
@@ -94,7 +93,7 @@ class Factored(NamedTuple):
     log_det : (n,)
         Logarithm of det Lambda.
     floored : int
-        Number of eigenvalues of all matrices that were raised to the floor.
+        Number of eigenvalues that were raised to the minimum, over all matrices.
     """
 
     factor: Floats
@@ -102,16 +101,15 @@ class Factored(NamedTuple):
     floored: int
 
 
-_TOUCH = 1e-9  # if an eigenvalue is below the floor by at most this share, rounding is the cause
+_TOUCH = 1e-9  # if an eigenvalue is below the minimum by at most this share, rounding is the cause
 
 
 def factored(grams: Floats, ridges: Floats, floors: Floats) -> Factored:
     """Return positive definite versions of (n, d, d) matrices, as factors of their inverses.
 
-    Each matrix is symmetrised, its entry of ``ridges`` times I is added, and its eigenvalues are raised to at
-    least its entry of ``floors``, which is above 0. A Cholesky factorisation tests whether all eigenvalues
-    exceed the floor. If so, the result is computed from Cholesky factors. Otherwise it is computed from the
-    eigenvalues.
+    Each matrix is symmetrised, and I times its entry of ``ridges`` is added. Eigenvalues below its entry of
+    ``floors`` > 0 are raised to this minimum. A Cholesky factorisation tests whether all eigenvalues exceed
+    the minimum. If so, the result is computed from Cholesky factors; otherwise from the eigenvalues.
     """
     d = grams.shape[-1]
     symmetric = 0.5 * (grams + grams.swapaxes(-1, -2))
@@ -149,7 +147,7 @@ def norms(rows: Floats, inverse: Floats) -> Floats:
 
 
 def simplex_rows(rows: Floats) -> Floats:
-    """Return the Euclidean projection of every row of (n, S) onto the probability simplex."""
+    """Return the Euclidean projection of each row of an (n, S) array onto the probability simplex."""
     descending = -np.sort(-rows, axis=1)
     excess = (np.cumsum(descending, axis=1) - 1.0) / np.arange(1, rows.shape[1] + 1)
     last = (descending > excess).sum(axis=1) - 1
@@ -170,7 +168,7 @@ def model_values(
         Lambda^-1.
     successors : (d, S)
         M = sum phi (e_{s'} - 1/S)^T, with noise. Without noise, each row of M sums to 0. Therefore the mean
-        of a row contains only noise, which would be multiplied by the mean of V, so it is removed.
+        of a row is only noise. It is removed, because it would be multiplied by the mean of V.
     values : (S,)
         V.
     project : "simplex", "range" or "none"
@@ -187,8 +185,7 @@ def model_values(
 
 
 def model_rewards(rows: Floats, inverse: Floats, sums: Floats) -> Floats:
-    """Return the (n,) estimated mean rewards clip(1/2 + phi^T Lambda^-1 r, 0, 1) for the rows phi of
-    ``rows``.
+    """Return (n,) estimated mean rewards clip(1/2 + phi^T Lambda^-1 r, 0, 1) for ``rows`` phi (n, d).
 
     inverse : (d, d) Lambda^-1. sums : (d,) r = sum phi (reward - 1/2), with noise.
     """

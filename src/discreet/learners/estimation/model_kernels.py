@@ -184,8 +184,9 @@ def lp_width(e1: float, e3: float) -> float:
 def reward_slack(post: int, e1: float, e2: float, e3: float) -> float:
     """Return Lambda_r, the bound on the part of abs(r~ - r) that noise causes, multiplied by D.
 
-    post : code of the post-processing rule. e1, e2, e3 : bounds on the noise of visits, rewards and
-    transitions.
+    post : code of the post-processing rule.
+
+    e1, e2, e3 : bounds on the noise of visits, rewards and transitions.
     """
     if post == POST_RAW:
         return 2.0 * e1 + e2
@@ -198,7 +199,9 @@ def reward_slack(post: int, e1: float, e2: float, e3: float) -> float:
 def transition_slack(post: int, states: int, e1: float, e3: float) -> float:
     """Return Lambda_p, the bound on the part of ||P~ - P||_1 that noise causes, multiplied by D.
 
-    post : code of the post-processing rule. e1, e3 : bounds on the noise of visits and transitions.
+    post : code of the post-processing rule.
+
+    e1, e3 : bounds on the noise of visits and transitions.
     """
     if post == POST_RAW:
         return states * e3 + 2.0 * e1

@@ -2,23 +2,23 @@ r"""Private model: estimates of transitions and rewards from one release, with b
 
 N, R and N3 are the true visits, reward sums and transition counts of a pair. N^, R^ and N3^ are the released
 values. Suppose that |N^ - N| <= E1, |R^ - R| <= E2 and |N3^ - N3| <= E3 for all cells. D is the denominator
-of the estimates. The post-processing rules ``post`` are:
+of the estimates. There are three post-processing rules ``post``:
 
 - ``none``: D = max(1, N), Lambda_r = 0 and Lambda_p = 0. P~ sums to 1 if N > 0.
 - ``raw``: D = max(1, N^ + E1), Lambda_r = 2 E1 + E2 and Lambda_p = S E3 + 2 E1. P~ does not sum to 1.
 - ``lp``: D = N~ (projection), Lambda_r = E + E2 and Lambda_p = (S + 3) E / 2. P~ sums to 1.
 
-Here E = 4 max(E1, E3), P~ = N3~ / D, and r~ = R^ / D clipped to [0, 1]. With ``raw``, N3~ is N3^, where
-negative values are set to 0. This preserves the error bound; without it, values would not be optimistic. For
-every pair
+Here E = 4 max(E1, E3), P~ = N3~ / D, and r~ = R^ / D clipped to [0, 1]. With ``raw``, N3~ is N3^ with
+negative values set to 0. Setting them to 0 preserves the error bound; otherwise values would not be
+optimistic. For every pair
 
     |r~ - r| <= L_r / sqrt(D) + Lambda_r / D,    ||P~ - P||_1 <= L_p / sqrt(D) + Lambda_p / D.
 
 *Derivation.* |r~ - r| <= |R^ - R| / D + |R - N r| / D + r |N - D| / D. For ``raw``, |N - D| <= 2 E1 if N^ +
 E1 >= 1. Otherwise N = 0 and D = 1, and L_r >= 1 covers this case. For ``lp``, N <= D <= N + E. For the
-transitions, the bound is sum |N3~ - N3| / D + ||N3 - N P||_1 / D + |N - D| / D. Its first sum is at most S E3
-for ``raw``. It is at most S E / 2 + E / 2 for ``lp``, because each entry changes by at most E / 2 + E / (2
-S). In both cases, N <= D implies sqrt(N) / D <= 1 / sqrt(D). QED
+transitions, the bound is sum |N3~ - N3| / D + ||N3 - N P||_1 / D + |N - D| / D. The first sum is at most S E3
+for ``raw``. For ``lp``, the first sum is at most S E / 2 + E / 2, because each entry changes by at most E / 2
++ E / (2 S). In both cases, N <= D implies sqrt(N) / D <= 1 / sqrt(D). QED
 
 Sources: Chowdhury and Zhou 2021 (raw), Qiao and Wang 2023 (lp).
 """
@@ -54,8 +54,8 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
 
     The tables are visits (T, R), transitions (T, R, S) and reward sums (T, R). If visits were not released,
     they are computed as sums of transitions over s'. Centred reward sums Rc are converted to R = Rc + N / 2.
-    If no rewards were released, the reward sums are 0. The axes of the released tables can be (state, action)
-    or row.
+    If no rewards were released, the reward sums are 0. The released tables can be indexed by state and
+    action, or by row.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
             raise ValueError(f"release.{name} has shape {shape}: must be {pairs}")
         value = checks.floats(f"release.{name}", estimate.value, shape)
         tables[name] = layout.to_rows(value) if shape == pairs else value
-    if VISITS in tables:  # no other code uses these arrays, so large tables need not be copied again
+    if VISITS in tables:  # no other code uses these arrays, so large tables are not copied again
         visits, sums = tables[VISITS], np.zeros((slots, layout.rows))
         if rewards is not None:
             sums = tables[rewards] if rewards == REWARDS else tables[rewards] + 0.5 * visits
@@ -106,10 +106,10 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
 
 @dataclass(frozen=True)
 class ErrorBounds:
-    """Rule that computes bounds on the noise in released counts from the noise distributions.
+    """Rule that computes bounds on the noise of released counts from the noise distributions.
 
-    The bounds are E1 for visits, E2 for rewards, E3 for transitions, and E_row for the sum of a row of
-    transition counts over successors.
+    E1 bounds the noise of visits, E2 that of rewards, and E3 that of transitions. E_row bounds the noise of
+    the sum of a row of transition counts over successors.
 
     Parameters
     ----------
@@ -117,8 +117,8 @@ class ErrorBounds:
         ``quantile``: exact two-sided tail quantiles, with a union bound over all cells and releases (for
         theory). ``sd``: z standard deviations of the noise at the release with the largest noise so far (for
         experiments). ``published``: the formula b sqrt(8 m log(6 S A T / failure)) of the papers, which
-        equals 2 std sqrt(log(...)), with S^2 A T for transitions. It is below the true quantile for m < 7
-        terms.
+        equals 2 std sqrt(log(...)), with S^2 A T for transitions. For m < 7 terms, it is below the true
+        quantile.
     failure : float
         Total probability that any error exceeds its bound, in (0, 1).
     z : float
@@ -143,8 +143,8 @@ class ErrorBounds:
         If visits were not released, E1 is the bound for the sum of a row of transition counts. For centred
         rewards, E1 / 2 is added to E2. If no rewards were released, E2 = 0.
 
-        laws : noise distribution of each released family. episodes : number of episodes K, which only the
-        mode ``published`` uses.
+        laws : noise distribution of each released family. episodes : number of episodes K, used only by the
+        mode ``published``.
         """
         share = self.failure / (4.0 if self.rows else 3.0)
         steps = float(layout.rows * layout.horizon * episodes)
@@ -176,7 +176,7 @@ class ErrorBounds:
 
 @dataclass(frozen=True, eq=False)
 class PrivateModel:
-    """Transition probabilities and rewards that were estimated from one release.
+    """Transition probabilities and rewards, estimated from one release.
 
     The docstring of the module has the formulas and error bounds.
 
@@ -185,13 +185,13 @@ class PrivateModel:
     denominators : (T, S, A)
         D; 0 at inadmissible pairs. T = 1 if steps are pooled, else H.
     transitions : (T, S, A, S)
-        Estimated probabilities P~. With post "raw", rows need not sum to 1, so do not sample from these rows.
+        Estimated probabilities P~. With post "raw", rows need not sum to 1, so they cannot be sampled.
     rewards : (T, S, A)
         Estimated rewards r~, in [0, 1].
     reward_slack, transition_slack : float
         Lambda_r and Lambda_p, in counts; divide them by D to get error bounds.
     errors : (5,)
-        Bounds E1, E2, E3 and E_row on noise, and 0.
+        The bounds E1, E2, E3 and E_row on noise, and 0.
     post : "none", "raw" or "lp"
     """
 

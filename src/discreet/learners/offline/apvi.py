@@ -2,67 +2,62 @@ r"""APVI and DP-APVI: pessimistic value iteration from one release of counts of 
 
 Sources: Yin and Wang 2021 (APVI, no privacy) and Qiao and Wang 2023, "Offline RL with Differential Privacy",
 algorithm 1 (DP-APVI). All computations here are post-processing of one release. Only the options ``visits``
-and ``reward_share`` affect the noise. They are part of the query, which is fixed before the data are read.
+and ``reward_share`` affect the noise. These options are part of the query, which is fixed before the data are
+read.
 
-Notation: n^ is the released number of visits to (h, s, a), and n^(s') is the released number of its
-transitions to s'. sigma_v and sigma_t are the standard deviations of their noise.
+Notation: n^ is the released number of visits to (h, s, a). n^(s') is the released number of its transitions
+to s'. Their noise has standard deviations sigma_v and sigma_t. The upper limit of values at step h is
+b_h = H - h + 1.
 
 1. Visits and transitions are combined by least squares (``combine``), then truncated at 0.
 2. For each (h, s, a), the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
-   (:mod:`discreet.learners.estimation.model_kernels`; online learners solve the same programme). Then n~ =
-   sum x and P~ = x / n~. Because the n^(s') are truncated at 0, the optimum is unique. It is x = n^(s') if
-   their sum satisfies the constraint. Otherwise all entries are increased by the same amount, or decreased by
-   the same amount and floored at 0.
+   (:mod:`discreet.learners.estimation.model_kernels`; online learners use the same projection). Then n~ = sum
+   x and P~ = x / n~. Because the n^(s') are truncated at 0, the minimum is unique. The minimum is at x =
+   n^(s') if their sum satisfies the constraint. Otherwise all entries are increased by the same amount, or
+   decreased by the same amount but not below 0.
 3. A pair is *supported* if n~ > T.
-4. Let iota = log(H S A / p) and b_h = H - h + 1. Let r be the known reward, or the estimate 1/2 + R~ / n~
-from
-   centred reward sums R~. For h = H, ..., 1,
+4. Let iota = log(H S A / p). Let r be the known reward, or the estimate 1/2 + R~ / n~ from centred reward
+   sums R~. For h = H, ..., 1,
 
        Gamma = c1 sqrt(Var_{P~}(V_{h+1}) iota / max(n~ - T, 1)) + (c2 S E + c3) H iota / n~          (1)
        Q_h = clip(r + P~ V_{h+1} - Gamma, 0, b_h) if supported, else 0;   V_h = max_a Q_h,
 
-   and the policy takes an action with the largest Q_h. ``pessimism="hoeffding"`` uses H instead of the
-   standard deviation of V_{h+1}. Because no reward is negative, a known r is a lower bound of the true Q_h.
-   With ``reward_floor``, Q_h is therefore at least r, for supported and unsupported pairs. In the paper,
-   unsupported pairs have Gamma = C H with C > 1, so Q = 0. If rewards are unknown, Gamma has the additional
-   term
+   The policy takes an action with the largest Q_h. ``pessimism="hoeffding"`` uses H instead of the standard
+   deviation of V_{h+1}. Because rewards are not negative, a known r is a lower bound of the true Q_h. With
+   ``reward_floor``, Q_h is therefore at least r for all pairs. In the paper, unsupported pairs have Gamma = C
+   H with C > 1, so Q = 0. If rewards are unknown, Gamma has the additional term
 
        (c1 / sqrt 2) sqrt(iota / (2 max(n~ - T, 1))) + c4 (E_r + E / 2) / n~                           (2)
 
-   The first summand follows from Hoeffding's inequality, the second summand from |R~ - R| <= E_r. With the
-   constants of the theory, the factors c1 / sqrt 2 and c4 are 1.
+   The first summand follows from Hoeffding's inequality, the second from |R~ - R| <= E_r. With the constants
+   of the theory, the factors c1 / sqrt 2 and c4 are 1.
 
 With probability 1 - p, E / 2 bounds the noise of every cell of visits and transitions, and E_r bounds the
 noise of rewards. In the paper (``E_mode="published"``), with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H
 log(4 H S^2 A / p) / rho). With Laplace noise of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p).
 ``E_mode="quantile"`` computes E from the exact noise distribution of the release instead.
 
-Sensitivity (:mod:`discreet.core.count_query`). Suppose that one trajectory is replaced. Then at every step,
-one cell of each table decreases by 1, and another cell increases by 1. Therefore the l2 sensitivity is sqrt(2
-H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H. The noise in the paper is exact for these
-values (but its text states 2 H instead of sqrt(2 H)).
+**Sensitivity** (:mod:`discreet.core.count_query`). Suppose that one trajectory is replaced. Then at every
+step, one cell of each table decreases by 1, and another cell increases by 1. Therefore the l2 sensitivity is
+sqrt(2 H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H. The noise in the paper is correct for
+these values, although its text states 2 H instead of sqrt(2 H).
 
-Corrections to the paper. The penalty for noise in the paper is 0 if E = 0. Therefore, without noise, the
-algorithm in the paper does not equal APVI. It equals APVI with the term c3 H iota / n~, c3 = 7/3, of the
-empirical Bernstein inequality. If visits are not released (``visits="derived"``), each visit count is the sum
-of S transition counts, and the noise variance of a transition count is halved. Then sigma_v^2 is S H / rho
-instead of 2 H / rho.
+**Correction to the paper.** Its noise penalty is 0 if E = 0, so without noise its algorithm does not equal
+APVI. Here the penalty has the additional term c3 H iota / n~, c3 = 7/3, of the empirical Bernstein
+inequality. With this term, both algorithms are equal without noise.
 
-Memory. A release is read once, from the last step to the first. Only the tables of one step (R S cells) are
-in memory, in about three copies. For S = 716, A = 25, H = 20 without a mask this takes 0.6 GB (11 GB for all
-steps together).
+**Derived visits.** If visits are not released (``visits="derived"``), each visit count is the sum of S
+transition counts, and the noise variance of a transition count is halved. Then sigma_v^2 is S H / rho instead
+of 2 H / rho.
 
-Pessimism. With ``preset="theory"``, V_1 is at most the value of the policy, except with probability p for
-noise and p for sampling. The constants of ``preset="default"`` were chosen by experiments and are not proven.
-Neither preset affects privacy. The experiments used 24 random MDPs of each size S = 3, 5, 8 and 16, with A =
-3 and H = 5. In these experiments, rho was 0.1 and 1, and n was 300 to 30 000. No table in the documentation
-uses these MDPs. On them, each of these choices lowers the suboptimality: the least-squares combination, the
-floor by known rewards, and c2 below 0.0003. Deriving visits lowers it only for S <= 4. The value c2 = 1e-6 is
-best on two cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where c2 = 3e-5 clips every value to 0.
-On the small MDPs, 1e-6 is as good as 3e-5. The reason is that the paper's penalty grows with S, but the error
-of projected counts does not. (A penalty that is computed from the noise distribution, sigma ||V - P~ V||_2 /
-n~, was not better.) For unknown rewards (S = 5), c4 = 0.1 is better than 0 and 0.3. Reward shares from 0.3 to
-0.6 are equally good, and better than 0.2.
+**Memory.** A release is read once, from the last step to the first. Only the tables of one step (R S cells)
+are in memory, in about three copies.
+
+**Pessimism.** With ``preset="theory"``, V_1 is at most the value of the policy. The bound fails with
+probability at most p because of noise, and at most p because of sampling. The constants of
+``preset="default"`` were chosen by experiments and are not proven. Neither preset affects privacy. The
+paper's noise penalty grows with S, but the error of projected counts does not. The default c2 is therefore
+much smaller than in theory.
 """
 
 from __future__ import annotations
@@ -103,7 +98,7 @@ if TYPE_CHECKING:
 Bools = NDArray[np.bool_]
 
 _READ = (VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS)
-_DERIVE_UP_TO = 4  # up to this S, computing visits from transitions is as accurate as releasing them
+_DERIVE_UP_TO = 4  # up to this S, visits computed from transitions are as accurate as released visits
 
 __all__ = ["APVI", "DPAPVI", "OfflinePolicy"]
 
@@ -115,7 +110,8 @@ class OfflinePolicy:
     Attributes
     ----------
     policy : (H, S) int
-        Action with the largest q at each (h, s); the first of them if there are several.
+        Action with the largest q at each (h, s). If several actions have the largest q, it is the first of
+        them.
     q : (H, S, A)
         Pessimistic values of actions, in [0, H]; -inf at inadmissible pairs.
     values : (H + 1, S)
@@ -124,30 +120,31 @@ class OfflinePolicy:
         of sampling.
     supported : (H, S)
         True if the release shows that users took the policy's action. The test requires that the estimated
-        visits of the action are above T and above ``support`` standard deviations of their noise. The
-        estimate is taken before truncation and projection, when it is unbiased. The planner's n~ is biased:
-        for an unvisited pair it can be up to E / 2 (the positive parts of S noises), so the planner can
-        choose an unvisited pair. At the default ``support`` of 3, one unvisited pair passes the test with
-        probability 0.00135; the planner chooses among A pairs. If the two largest pessimistic values are
-        equal (for example, if all are clipped to 0), the first action is no recommendation and is not
-        supported.
+        visits of the action are above T and above ``support`` standard deviations of their noise. The test
+        uses unbiased estimates, taken before truncation and projection. The counts n~ of the planner are
+        biased: for an unvisited pair, n~ can be up to E / 2 (the positive parts of S noise values). The
+        planner can therefore choose an unvisited pair. At the default ``support`` of 3, one unvisited pair
+        passes the test with probability 0.00135; the planner chooses among A pairs. If the two largest values
+        of q are equal (for example, if all are clipped to 0), the action is not supported.
     visits : (H, S, A)
-        Consistent counts n~, with those of a prior.
+        Consistent counts n~, including the visits of a prior.
     threshold : float
-        T: a pair with at most this number of estimated visits n~ is not supported.
+        T: a pair is supported only if its estimated visits n~ exceed this number.
     noise_error : float
         E, which is twice the bound on the noise of one count.
     users : int
         Number of users in the release.
     guarantee : Guarantee
-        Privacy guarantee of the release; it covers this policy too, except for the people of a prior.
+        Privacy guarantee of the release. The guarantee also covers this policy, but not the people whose data
+        a prior contains.
     heuristics : tuple of str
         Reasons why ``values`` are not proven bounds; empty if they are proven.
     behaviour : (H, S) int
-        Most frequent action of the users. It is computed from the estimated visits before truncation and
-        projection. At a state that no user visited, it is determined by noise.
+        Most frequent action of the users, computed from the estimated visits before truncation and
+        projection. At a state that no user visited, noise determines it.
     privacy_note : str, optional
-        What the guarantee does not cover because of a prior (``prior.statement``); None without a prior.
+        Statement of what the guarantee does not cover because of a prior (``prior.statement``); None without
+        a prior.
     """
 
     __repr__ = brief
@@ -175,7 +172,7 @@ class OfflinePolicy:
 
 
 class _ReleaseNoise(NamedTuple):
-    """Public facts about the noise of a release. They are the same at every step."""
+    """Public facts about the noise of a release, equal for all steps."""
 
     sigma: float  # standard deviation of the noise of estimated visits, before the projection
     error: float  # E, twice the bound on the noise of visits and transitions
@@ -194,7 +191,7 @@ class _StepCounts(NamedTuple):
 class _Steps:
     """Reader that returns the tables of a release one step at a time.
 
-    It reads releases that hold the tables of all steps, and releases that compute one step at a time.
+    It accepts releases that hold the tables of all steps, and releases that compute one step at a time.
     """
 
     def __init__(self, release: Release | StepwiseRelease, layout: Layout, pooled: bool) -> None:
@@ -220,7 +217,7 @@ class _Steps:
     def rows(self, h: int) -> tuple[Floats, Floats, Floats]:
         """Return the released visits (R,), transitions (R, S) and reward sums (R,) of step h.
 
-        If steps are pooled, the result is the sum over all steps. The caller can change the arrays.
+        If steps are pooled, the result is the sum over all steps. The caller may change the arrays.
         """
         if not self._pooled:
             return self._of_step(h)
@@ -266,7 +263,7 @@ def _pooled(law: NoiseDistribution, horizon: int) -> NoiseDistribution:
 
 
 def _decided(q: Floats) -> Bools:
-    """Return an (H, S) mask that is True where the largest value of q is larger than all other values.
+    """Return an (H, S) mask of the states where exactly one action has the largest value of q.
 
     If there is only one action, the mask is True everywhere.
     """
@@ -277,10 +274,10 @@ def _decided(q: Floats) -> Bools:
 
 
 def _published_bound(law: NoiseDistribution, noises: int, failure: float) -> float:
-    """Return a bound that ``noises`` noise variables all satisfy with probability 1 - ``failure``.
+    """Return a bound that holds for all of ``noises`` noise variables with probability 1 - ``failure``.
 
-    This is the union bound of the paper. It uses P(|Z| > t) <= 2 exp(-t^2 / 2) for a standard normal variable
-    Z, and the exact tail of a Laplace variable.
+    The union bound of the paper uses P(|Z| > t) <= 2 exp(-t^2 / 2) for a standard normal variable Z, and the
+    exact tail of a Laplace variable.
     """
     if "laplace" in law.family:
         return law.std() / math.sqrt(2) * math.log(noises / failure)
@@ -289,9 +286,9 @@ def _published_bound(law: NoiseDistribution, noises: int, failure: float) -> flo
 
 @dataclass(frozen=True, kw_only=True)
 class _Pessimistic(Knobs):
-    """Base class that plans by equations (1) and (2) of the module.
+    """Base class that plans with equations (1) and (2) of the module.
 
-    Subclasses provide the counts and the penalties for noise.
+    Subclasses compute the counts and the penalties for noise.
     """
 
     c1: float | None = None
@@ -323,8 +320,8 @@ class _Pessimistic(Knobs):
     def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query for the environment that ``spec`` describes.
 
-        It asks for transition counts. It also asks for visits if they are not derived from transitions, and
-        for centred reward sums if rewards are unknown.
+        The query always includes transition counts. It includes visits unless they are derived from
+        transitions, and centred reward sums if rewards are unknown.
         """
         known = spec.known_rewards is not None
         return CountQuery(
@@ -340,7 +337,7 @@ class _Pessimistic(Knobs):
 
     @staticmethod
     def schedule(users: int) -> Schedule:
-        """Return a schedule with one release after all users, who can follow any policy."""
+        """Return a schedule with one release after all users. Users can follow any policy."""
         return Schedule.one_shot(users, plans="stochastic")
 
     # ------------------------------------------------------------------- after data
@@ -349,19 +346,20 @@ class _Pessimistic(Knobs):
     ) -> OfflinePolicy:
         """Learn a policy from one release.
 
-        The release is read from the last step to the first, with one step in memory. The known rewards
-        (``spec.known_rewards``) and all options that are not part of the query can differ from those with
-        which the release was made.
+        The release is read from the last step to the first, and only one step is in memory. The known rewards
+        (``spec.known_rewards``) can differ from those for which the release was made. All options that are
+        not part of the query can differ too.
 
-        prior : public model that counts as additional visits, for a problem that is declared stationary
-            (:mod:`~discreet.learners.offline.prior_counts`). The guarantee of the release does not cover the
-            people that the prior was made from (``prior.statement``).
+        prior : public model that counts as additional visits
+            (:mod:`~discreet.learners.offline.prior_counts`). The problem must be declared stationary. The
+            guarantee of the release does not cover the people whose data the prior contains
+            (``prior.statement``).
 
         Raises
         ------
         ValueError
-            If the release or the prior does not fit the layout, or the release pools the steps, has no users,
-            or holds no rewards though ``spec.known_rewards`` is None.
+            If the release or the prior does not fit the layout. If the release pools the steps, has no users,
+            or holds no rewards although ``spec.known_rewards`` is None.
         """
         layout = spec.layout
         if self.stationary and not spec.stationary:
@@ -383,7 +381,7 @@ class _Pessimistic(Knobs):
         start = None if prior is None else PriorVisits.of(prior, layout)
         for h in range(layout.horizon - 1, -1, -1):
             if counts is None or not self.stationary:
-                counts = None  # frees the arrays of the step before, so that only one step is in memory
+                counts = None  # free the arrays of the previous step, so that only one step is in memory
                 counts = self._counts(steps, h, noise, spec)
                 if start is not None:
                     limited = start.limited(steps.rows(h), steps.laws)
@@ -455,8 +453,8 @@ class _Pessimistic(Knobs):
         fixed = (moves_slack + c3 * horizon * iota) / safe
         if spec.known_rewards is None:
             fixed += 0.5 * c1 * width + rewards_slack / safe
-        # values are centred at the middle of their range, which makes the variance accurate if they are large
-        # and nearly equal
+        # Values are centred at the middle of their range, so that the variance is accurate if they are large
+        # and nearly equal.
         middle = 0.5 * (after.min() + after.max())
         ahead = after - middle
         mean = counts.moves @ ahead / safe
@@ -481,9 +479,9 @@ def _rewards(
 ) -> Floats:
     """Return the rewards (R,) of step h, in [0, 1].
 
-    If ``spec`` has known rewards, return them. Otherwise return estimates r~ from the uncentred reward sums
-    ``sums``, divided by the ``consistent`` visit counts. If centred sums were released, ``sums`` contains
-    half of the released ``visits``, which is subtracted again.
+    If ``spec`` has known rewards, they are returned. Otherwise rewards r~ are estimated from the uncentred
+    reward sums ``sums``, divided by the ``consistent`` visit counts. If centred sums were released, ``sums``
+    contains half of the released ``visits``, which is subtracted again.
     """
     if spec.known_rewards is not None:
         return spec.layout.to_rows(spec.known_rewards[h : h + 1])[0]
@@ -497,8 +495,8 @@ def _rewards(
 class APVI(_Pessimistic):
     """Adaptive pessimistic value iteration (APVI, Yin and Wang 2021), the baseline without privacy.
 
-    It is meant for exact counts and runs the same code as :class:`DPAPVI` without noise. The counts of a
-    noisy release are truncated at 0 and used as if they were exact; the noise distribution is ignored.
+    This learner is meant for exact counts. It runs the code of :class:`DPAPVI` without noise. If a release
+    has noise, its counts are truncated at 0 and used as if they were exact.
 
     Parameters
     ----------
@@ -507,10 +505,10 @@ class APVI(_Pessimistic):
     min_visits : float
         Pairs with at most this number of visits are unsupported; 0 in theory.
     pessimism, failure, clip, reward_share, reward_floor, support, stationary
-        As for :class:`DPAPVI`.
+        See :class:`DPAPVI`.
     preset : "default", "theory" or "paper"
-        "default": c1 = 0.2 and c3 = 0.02, which were chosen by experiments. "theory": constants for which the
-        values are proven lower bounds. "paper": as "theory", but without ``reward_floor``.
+        "default": c1 = 0.2 and c3 = 0.02, chosen by experiments. "theory": constants for which the values are
+        proven lower bounds. "paper": the same as "theory" without ``reward_floor``.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -537,19 +535,20 @@ class DPAPVI(_Pessimistic):
     Parameters
     ----------
     c1, c2, c3, c4 : float
-        Constants of the penalties (1) and (2), at least 0: c1 for sampling, c2 for noise, c3 for the
-        lower-order term, and c4 for the noise of unknown rewards. In theory they are sqrt(2), 16, 7/3 and 1.
+        Constants of the penalties (1) and (2), at least 0. The constant c1 is for sampling, c2 for noise, c3
+        for the lower-order term, and c4 for the noise of unknown rewards. In theory they are sqrt(2), 16, 7/3
+        and 1.
     threshold : float or "bound"
-        T, in standard deviations of the noise of visits. "bound": T = E, as in the paper.
+        T, in standard deviations of the noise of visits. "bound": T = E, the value in the paper.
     min_visits : float
         Smallest T, as a number of visits.
     support : float
         An action is marked as ``supported`` in the policy's file if its estimated visits exceed this number
         of standard deviations of their noise. Planning does not use this option.
     stationary : bool
-        True: plan with one model for all steps, which is computed from the sums of the released counts over
-        steps. These sums have H times the counts and sqrt(H) times the noise. This is the same noise as for
-        counts that are pooled before noise is added. The environment must be declared stationary.
+        True: plan with one model for all steps, computed from the released counts summed over steps. The sums
+        have H times the counts and sqrt(H) times the noise. This equals the noise of counts that are pooled
+        before noise is added. The environment must be declared stationary.
     pessimism : "bernstein" or "hoeffding"
         "bernstein" is the paper's algorithm 1; "hoeffding" uses H instead of the standard deviation.
     failure : float
@@ -557,24 +556,24 @@ class DPAPVI(_Pessimistic):
     clip : "H-h+1" or "H"
         Upper limit of Q_h.
     E_mode : "quantile" or "published"
-        "quantile" computes E from the exact noise distribution. "published" uses the formula of the paper if
-        visits are released, and otherwise does the same as "quantile".
+        Computation of E. "quantile": from the exact noise distribution. "published": by the formula of the
+        paper if visits are released, otherwise the same as "quantile".
     width : float
-        Half-width w of the constraint |sum x - n^| <= w of the projection, in units of E. In the paper it is
-        0.5. With 0, n~ equals the truncated visits.
+        Half-width w of the constraint |sum x - n^| <= w of the projection, in units of E. The paper uses 0.5.
+        With 0, n~ equals the truncated visits.
     combine : bool
         True: combine visits and transitions by least squares before the projection.
     visits : "released", "derived" or "auto"
-        "released": release visits in addition to transitions, as in the paper. "derived": compute visits from
-        transitions. "auto": "derived" for S <= 4, "released" otherwise.
+        "released": release visits in addition to transitions (as in the paper). "derived": compute visits
+        from transitions. "auto": "derived" for S <= 4, "released" otherwise.
     reward_share : float
         Share of the privacy budget for unknown rewards, in (0, 1); 0.2 in theory. Visits and transitions have
         equal shares of the remaining budget.
     reward_floor : bool
-        True: if rewards are known, Q is at least the reward itself, which is a proven lower bound.
+        True: if rewards are known, Q is at least the reward, which is a proven lower bound.
     preset : "default", "theory" or "paper"
         "default": constants that were chosen by experiments. "theory": corrected constants, for which the
-        values are proven lower bounds. "paper": the constants in the paper, without the term with c3.
+        values are proven lower bounds. "paper": the constants of the paper, without the term with c3.
     """
 
     c2: float | None = None
@@ -655,7 +654,7 @@ class DPAPVI(_Pessimistic):
         laws, layout = steps.laws, spec.layout
         visits, moves, sums = steps.rows(h)
         better = estimated = visits
-        # the transition table is large, and no other code uses it, so it is changed in place
+        # The transition table is large, and no other code uses it. Therefore it is changed in place.
         if self._combines(laws):
             variance, of_moves = laws[VISITS].std() ** 2, laws[TRANSITIONS].std() ** 2
             both = variance + layout.states * of_moves
@@ -665,7 +664,7 @@ class DPAPVI(_Pessimistic):
         if noise.error > 0.0:
             np.maximum(moves, 0.0, out=moves)
             targets, half = np.maximum(better, 0.0), np.full(layout.rows, (self.width or 0.0) * noise.error)
-            # `moves` can be input and output, because each row is written after it was last read
+            # `moves` can be input and output, because each row is written after its last read.
             kernels.project_table(moves, targets, half, moves, np.empty(layout.rows))
             better = moves.sum(axis=-1)
         rewards = _rewards(laws, h, visits, sums, better, spec)

@@ -1,12 +1,12 @@
 """Decision points: policies that deviate from the behaviour policy only in a few states.
 
 In these states, the data show a better action. All computations are post-processing of one release of first
-visits (:mod:`discreet.learners.ope.first_visit_query`). The gain of a change, the choice of changes and their
-unbiased evaluation are defined in :mod:`discreet.learners.ope.deviation_gains` (from returns) and
+visits (:mod:`discreet.learners.ope.first_visit_query`). Two modules define the gain of a change, the choice
+of changes and their unbiased evaluation: :mod:`discreet.learners.ope.deviation_gains` (from returns) and
 :mod:`discreet.learners.ope.transition_gains` (from next states). The estimate with the smaller error is used.
 
 Sources: Simao, Laroche and Tachet des Combes 2019 (SPIBB) learn in which states to deviate instead of a whole
-policy. Single decision points in intensive care: arXiv 2410.09361.
+policy. arXiv 2410.09361 studies single decision points in intensive care.
 """
 
 from __future__ import annotations
@@ -45,26 +45,27 @@ class DecisionPolicy:
     Attributes
     ----------
     policy : (H, S) int
-        Actions, which are the same at every step. In a changed state it is the new action. In all other
-        states it is the users' most frequent action.
+        Actions, which are the same at every step. A changed state has the new action. All other states have
+        the users' most frequent action.
     supported : (H, S) bool
         Mask of the changed states. In all other states, users continue to follow the behaviour policy.
     q : (H, S, A)
-        Mean return after a first visit to the state, if the user takes this action there and otherwise
-        follows the behaviour policy, in the user's units of return. It is -inf at inadmissible pairs. If too
-        few users took the action, it is the value of the state. For the new action of a changed state, it is
-        one standard deviation below the expected return.
+        Mean return after a first visit to the state, in the user's units of return. The user takes this
+        action at the first visit and follows the behaviour policy otherwise. Inadmissible pairs have -inf. If
+        too few users took the action, it is the value of the state. For the new action of a changed state, it
+        is one standard deviation below the expected return.
     behaviour : (H, S) int
         The users' most frequent action.
     changes : int
         Number of changed states.
     path : Path
-        Sequence of nested policies from which this policy was selected; any other of them can be selected.
+        Sequence of nested policies from which this policy was selected. Any other policy of the path can also
+        be selected.
     asked : float
         Required strength of hidden causes. The gain counts as shown only if no weaker hidden cause can
         explain it.
     guarantee : Guarantee
-        Privacy guarantee of the release; it covers this policy too.
+        Privacy guarantee of the release and of this policy.
     """
 
     __repr__ = brief
@@ -107,18 +108,18 @@ class DecisionPoints(Knobs):
     Parameters
     ----------
     caution : float
-        The number of changes is chosen to maximise the expected gain minus this many standard deviations; at
-        least 0. Larger values give fewer changes.
+        The number of changes maximises the expected gain minus this many standard deviations; at least 0.
+        Larger values give fewer changes.
     most_changes : int, optional
         Largest number of changed states, at least 1. None: no limit.
     hidden_cause : float
-        Factor in [1, 50]. The report states that a gain is shown only if no unrecorded cause that changes the
-        odds of an action by less than this factor can explain the gain
+        Factor in [1, 50]. The report states that a gain is shown only if no weak unrecorded cause can explain
+        the gain. A cause is weak if it changes the odds of an action by less than this factor
         (:mod:`discreet.learners.ope.hidden_cause`).
 
-    ``caution`` and ``most_changes`` select one point of a path, a sequence of nested policies. The intervals
-    hold for all points of the path together, so the options can be changed and a policy selected again from
-    the same release.
+    ``caution`` and ``most_changes`` select one policy of the path, a sequence of nested policies. The
+    intervals hold for all policies of the path together. Therefore another policy can be selected later from
+    the same release, with other options.
     """
 
     caution: float | None = None
@@ -141,7 +142,7 @@ class DecisionPoints(Knobs):
     def question(spec: ProblemSpec) -> FirstVisits:
         """Return the first-visit query for the environment of ``spec``.
 
-        The returned object also converts episodes to the records that the query counts.
+        The returned object also converts episodes to records that the query counts.
         """
         return FirstVisits(spec)
 
@@ -154,11 +155,11 @@ class DecisionPoints(Knobs):
 
     @staticmethod
     def schedule(users: int) -> Schedule:
-        """Return a schedule with one release after all users, who can follow any policy."""
+        """Return a schedule with one release after all users. Users can follow any policy."""
         return Schedule.one_shot(users, plans="stochastic")
 
     def told(self, people: Trajectories, spec: ProblemSpec, group: Ints | None = None) -> Trajectories:
-        """Convert the episodes of ``people`` to the records that the first-visit query counts.
+        """Convert the episodes of ``people`` to records that the first-visit query counts.
 
         group : (n,) group of each episode, integers in [0, G), if ``spec`` has groups.
         """
@@ -178,9 +179,9 @@ class DecisionPoints(Knobs):
         return self.of(release, self.question(spec), level)
 
     def of(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> DecisionPolicy:
-        """Learn a policy as :meth:`learn` does, for users who can have several episodes.
+        """Learn a policy in the same way as :meth:`learn`, for users who can have several episodes.
 
-        release : release of counts of first visits. question : the query to which it belongs. level : joint
+        release : release of counts of first visits. question : query of this release. level : joint
         confidence level of all intervals, in (0, 1).
         """
         path = self.path(release, question, level)
@@ -209,7 +210,7 @@ def _policy(path: Path, count: int, spec: ProblemSpec, asked: float, guarantee: 
     real = (
         slice(None, -1),
         slice(None, spec.actions),
-    )  # leaves out the start state, and actions that are groups
+    )  # leaves out the start state and actions that are groups
     visits = layout.from_rows(told.visits[None], fill=-np.inf)[0][real]
     usual = visits.argmax(axis=1)
     changed = path.changed(count)[:-1]
@@ -221,7 +222,7 @@ def _policy(path: Path, count: int, spec: ProblemSpec, asked: float, guarantee: 
     q[own, action[own]] = expected[own]
     admissible = spec.layout.row_index >= 0
     value = np.clip(path.whole.value[:-1, None], 0.0, 1.0)
-    q = np.where(np.isfinite(q), np.clip(q, 0.0, 1.0), value)  # in terminal states, the query has one action
+    q = np.where(np.isfinite(q), np.clip(q, 0.0, 1.0), value)  # the query has one action in terminal states
     q = np.where(admissible, least + (most - least) * q, -np.inf)
 
     def every_step(table: NDArray[Any]) -> NDArray[Any]:

@@ -1,7 +1,7 @@
 """Pessimistic value iteration for linear MDPs from stored trajectories: PEVI, VAPVI, DP-VAPVI, DP-PEVI.
 
-A learner declares all its queries before data are read (:meth:`~Linear.questions`), and the core answers them
-(:class:`~discreet.mechanisms.linear.adaptive_queries.ResponseSession`). All further computation is
+A learner declares all its queries before data are read (:meth:`~Linear.questions`). A session answers the
+queries (:class:`~discreet.mechanisms.linear.adaptive_queries.ResponseSession`). All further computation is
 post-processing of the answers. Let b_h = H - h be the upper bound of values at step h (h starts at 0 in the
 code). All algorithms plan from the last step to the first:
 
@@ -18,30 +18,31 @@ code). All algorithms plan from the last step to the first:
   1, but the clipped values compensate for this. The guarantee is computed from the actual noise. At H = 20 it
   is 0.969 rho for features in the unit ball, and 40.4 rho for the unscaled features of the paper's appendix F
   (norms up to sqrt(7)). The guarantee is better if features are declared nonnegative.
-* DP-PEVI (developed for this library, the default) uses no variances, and therefore 2 H noisy sums instead of
-  5 H. The sensitivity of Gram matrix and response is computed for both together (lemma 3), targets are
-  centred, and noise is scaled to the range of the released values. With ``response="model"``, Gram matrix,
-  next states and rewards are released once (lemma 5, finite S).
+* DP-PEVI (developed for this library, the default) does not estimate variances. Therefore it needs 2 H noisy
+  sums instead of 5 H. The sensitivity of Gram matrix and response is computed for both together (lemma 3).
+  Targets are centred, and noise is scaled to the range of the released values. With ``response="model"``,
+  Gram matrix, next states and rewards are released once (lemma 5, finite S).
 
 Without noise and with the matching options, DP-VAPVI equals VAPVI, and DP-PEVI equals PEVI.
 
-Known rewards r (H, S, A). If rewards are known, the queries are about V(s') only, which is in [0, b_{h+1}].
-Because no value is negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}). The penalty therefore applies only
-to the unknown part of Q. At the last step, all of Q is known, so no query is made and Q = r.
+**Known rewards** r (H, S, A). If rewards are known, the queries are only about V(s'), which is in [0,
+b_{h+1}]. Because values are not negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}). The penalty therefore
+applies only to the unknown part of Q. At the last step, all of Q is known, so no query is made and Q = r.
 
-Support. With one-hot features, ||phi||^2_{Lambda^-1} = 1 / (n + L), where n is the number of visits to the
-pair and L is the total ridge. For other features, let
+**Support.** With one-hot features, ||phi||^2_{Lambda^-1} = 1 / (n + L), where n is the number of visits to
+the pair and L is the total ridge. For other features, let
 
     n_eff(s, a) = 1 / ||phi||^2_{Lambda^-1} - L / ||phi||^2.                                       (1)
 
-This is the number of visits, all with exactly the features of the pair, that would lead to the same
+n_eff is a number of visits: this many visits with exactly the features of the pair would give the same
 uncertainty. The noise of the Gram matrix in the direction phi, converted to visits, has standard deviation
-sqrt(2) s / ||phi||^2. A pair is supported if n_eff is above half a visit and above ``support`` (3) of these
-deviations. If features generalise, a pair without visits can be supported. In the weighted Gram matrix of
-VAPVI, a visit counts w(s, a); n_eff is divided by w(s, a), so it is in visits too.
+sqrt(2) s / ||phi||^2. A pair is supported if n_eff is above half a visit and above ``support`` (default 3) of
+these standard deviations. If features generalise, a pair without visits can be supported. In the weighted
+Gram matrix of VAPVI, a visit has weight w(s, a). There n_eff is divided by w(s, a), so that its unit is
+visits too.
 
-Learning from a stored data set has two stages, so that a ledger can be written between the stages.
-:meth:`Linear.open` declares all queries and opens a session to which users are submitted; no query is made.
+Learning from a stored data set has two stages, so that a ledger entry can be written between them. First,
+:meth:`Linear.open` declares all queries and opens a session to which users are submitted. Then
 :meth:`Linear.ask` makes the queries, and noise is drawn.
 """
 
@@ -85,9 +86,9 @@ from discreet.utils.config import Knobs
 _STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
 
 _LEVEL = 0.95  # confidence level of the interval of the gain
-_START_SHARE = 0.04  # share of the budget on the holdout half for the distribution of first states
+_START_SHARE = 0.04  # share of the budget of the held-out half that is spent on first states
 
-_MOST_ONE_HOT = 1000  # largest dimension of one-hot features; planning then takes a minute at H = 20
+_MOST_ONE_HOT = 1000  # largest dimension of one-hot features; planning then takes about a minute at H = 20
 
 __all__ = [
     "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "LinearOfflinePolicy", "Linear", "learn_linear",
@@ -112,7 +113,7 @@ class Core(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LinearOfflinePolicy:
-    """Policy that a linear learner computed from data, with its privacy guarantee.
+    """Policy that a linear learner computed from data, with the privacy guarantee.
 
     Attributes
     ----------
@@ -125,7 +126,7 @@ class LinearOfflinePolicy:
     floored : int
         Number of eigenvalues of noisy Gram matrices that were raised to the floor.
     supported : (H, S)
-        True if the data support the policy's action, that is, its n_eff (1) is above the threshold.
+        True if the data support the policy's action: its n_eff (1) is above the threshold.
     effective : (H, S, A)
         n_eff in units of visits; infinite at the last step if rewards are known.
     users : int
@@ -135,9 +136,9 @@ class LinearOfflinePolicy:
     heuristics : tuple of str
         Reasons why ``values`` are not proven lower bounds.
     gain : LinearGain, optional
-        Gain of the policy over the behaviour policy. None if the learner's ``judged`` is False, if the
-        holdout half is too small, or if this policy was computed from a stored release that evaluates another
-        policy.
+        Gain of the policy over the behaviour policy. None if the learner's ``judged`` is False, or if the
+        held-out half is too small. Also None if this policy was computed from a stored release that evaluates
+        another policy.
     """
 
     __repr__ = brief
@@ -160,7 +161,7 @@ class LinearOfflinePolicy:
 
 
 class _StepFit(NamedTuple):
-    """Results of the regression at one step; the arrays are (S A,), with one entry per pair."""
+    """Results of the regression at one step. The arrays are (S A,), with one entry per pair."""
 
     estimate: Floats  # predicted Q, or predicted next value if rewards are known
     penalty: Floats
@@ -171,8 +172,9 @@ class _StepFit(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(Knobs):
-    """Base class of the linear offline learners, for S states, A actions, H steps and features phi(s, a) in
-    R^d.
+    """Base class of the linear offline learners.
+
+    S, A and H are the numbers of states, actions and steps, and phi(s, a) is a feature vector in R^d.
 
     The constructor raises ``ValueError`` if an option is out of its range. :meth:`open` raises ``ValueError``
     if options do not fit the problem.
@@ -184,8 +186,8 @@ class Linear(Knobs):
     support : float
         A pair is supported if its n_eff exceeds this many standard deviations of the noise; at least 0.
     judged : bool
-        True: learn from one half of the users, and estimate the policy's gain over the behaviour policy from
-        the other half (:mod:`~discreet.learners.ope.linear_gains`).
+        True: learn from one half of the users. Estimate the policy's gain over the behaviour policy from the
+        other half (:mod:`~discreet.learners.ope.linear_gains`).
     """
 
     lam: float | None = None
@@ -207,7 +209,7 @@ class Linear(Knobs):
         known_rewards: bool = False,
         episodes: int = 1,
     ) -> tuple[Question, ...]:
-        """Return all queries of the learner. They are fixed before data are read.
+        """Return all queries of the learner, which are fixed before data are read.
 
         Parameters
         ----------
@@ -218,8 +220,8 @@ class Linear(Knobs):
         known_rewards : bool
             True if planning will use known rewards.
         episodes : int
-            Largest number of episodes of one user. It matters only for ``noise="published"``, which is not
-            calibrated to a budget.
+            Largest number of episodes of one user. This number is used only for ``noise="published"``, which
+            is not calibrated to a budget.
 
         Raises
         ------
@@ -242,10 +244,11 @@ class Linear(Knobs):
         raise TypeError(f"{type(self).__name__} states no questions")
 
     def _judging(self, horizon: int, exact: bool) -> tuple[Question, ...]:
-        """Return the queries on the holdout half, with which the policy is evaluated.
+        """Return the queries on the held-out half, with which the policy is evaluated.
 
-        They ask for a model of each step, from the last step to the first, and then for the first states.
-        Every user is in only one half, so each half can use the whole budget.
+        The queries estimate a model of each step, from the last step to the first. The last query estimates
+        the distribution of first states. Every user is in only one half, so each half can use the whole
+        budget.
         """
         steps, start = self._judges(horizon, exact)
         last: dict[str, Any] = {"kind": "pair", "high": 1.0}
@@ -258,7 +261,7 @@ class Linear(Knobs):
         )
 
     def _judges(self, horizon: int, exact: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Return the budgets of the evaluation queries: one per step, and one for first states."""
+        """Return the budgets of the evaluation queries: one for each step, and one for first states."""
         return [{"mu": None}] * horizon, {"mu": None}
 
     def open(
@@ -272,8 +275,8 @@ class Linear(Knobs):
     ) -> ResponseSession:
         """Open a session to which users are submitted (``submit_many``, ``absent``).
 
-        The session has its privacy guarantee from the start. No budget is spent before :meth:`ask`. Raises
-        ``ValueError`` if the options do not fit the problem.
+        The session has its privacy guarantee from the start. Budget is spent only when :meth:`ask` is called.
+        Raises ``ValueError`` if the options do not fit the problem.
 
         Parameters
         ----------
@@ -293,11 +296,11 @@ class Linear(Knobs):
     def ask(
         self, session: ResponseSession, known_rewards: ArrayLike | None = None
     ) -> tuple[LinearRelease, LinearOfflinePolicy]:
-        """Make all queries, which spends the session's budget; return the release and the policy.
+        """Make all queries, which spends the session's budget. Return the release and the policy.
 
-        known_rewards : (H, S, A) in [0, 1], if the session was opened for known rewards.
+        known_rewards : (H, S, A) in [0, 1]; needed if the session was opened for known rewards.
 
-        Raises ``ValueError`` if the session was opened with other options; then no budget is spent.
+        Raises ``ValueError`` if the session was opened with other options. No budget is spent in this case.
         """
         exact = session.randomness == "secure"
         known = known_rewards is not None
@@ -318,8 +321,7 @@ class Linear(Knobs):
     def solve(
         self, layout: Layout, features: Features, core: Core, known_rewards: ArrayLike | None = None
     ) -> LinearOfflinePolicy:
-        """Make the declared queries, and compute the policy from the answers, from the last step to the
-        first.
+        """Make the declared queries and compute the policy from the answers, starting at the last step.
 
         Raises ``ValueError`` if a stored answer does not belong to a declared query.
 
@@ -359,7 +361,7 @@ class Linear(Knobs):
         )  # fmt: skip
 
     def _gain(self, layout: Layout, features: Features, core: Core, policy: Ints) -> LinearGain | None:
-        """Return the gain of ``policy`` over the behaviour policy, estimated from the holdout half.
+        """Return the gain of ``policy`` over the behaviour policy, estimated from the held-out half.
 
         Returns None if the gain cannot be estimated.
         """
@@ -380,9 +382,9 @@ class Linear(Knobs):
     def _step(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
     ) -> _StepFit:
-        """Make the queries of step h, and return the results of the regression.
+        """Make the queries of step h and return the results of the regression.
 
-        after : (S,) values V_{h+1} of the next step. known : True if rewards are known; the results then
+        after : (S,) values V_{h+1} of the next step. known : True if rewards are known. The results then
         predict only the value of the next state.
         """
         raise TypeError(f"{type(self).__name__} plans nothing")
@@ -392,7 +394,7 @@ class Linear(Knobs):
         return repaired(answer.gram, self._level(answer, ridge), self.lam or 0.0)
 
     def _level(self, answer: Answer, ridge: Ridge) -> float:
-        """Return the total ridge L, which is added to the diagonal of the Gram matrix in ``answer``."""
+        """Return the total ridge L that is added to the diagonal of the Gram matrix in ``answer``."""
         assert answer.gram is not None and self.lam is not None
         if not answer.gram_scale:
             return self.lam
@@ -401,7 +403,7 @@ class Linear(Knobs):
     def _known(
         self, features: Features, answer: Answer, ridge: Ridge, length: Floats, weights: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """Return n_eff (1) and the threshold that it must exceed for support, both (S A,).
+        """Return n_eff (1) and the threshold for support, both (S A,).
 
         length : (S A,) norms ||phi||_{Lambda^-1}. weights : (S, A) weights of VAPVI; None means 1.
         """
@@ -415,7 +417,7 @@ class Linear(Knobs):
 
 
 def _targets(layout: Layout, known_rewards: bool) -> Iterator[tuple[int, float]]:
-    """Yield (h, upper bound of the regression targets of step h), from the last step to the first.
+    """Yield each step h with the upper bound of its regression targets, from the last step to the first.
 
     If rewards are known, the last step has no targets and is left out.
     """
@@ -444,10 +446,10 @@ def learn_linear(
     randomness: Randomness,
     known_rewards: ArrayLike | None = None,
 ) -> LinearOfflinePolicy:
-    """Learn a policy from the records of many users with one episode each; return it with its guarantee.
+    """Learn a policy from the records of many users with one episode each.
 
-    Raises ``ValueError`` if a record is invalid (the message then contains private data), or if options do
-    not fit the problem.
+    Returns the policy with its guarantee. Raises ``ValueError`` if a record is invalid (the message then
+    contains private data), or if options do not fit the problem.
 
     Parameters
     ----------
@@ -461,7 +463,7 @@ def learn_linear(
         Records of n users.
     randomness : Seeded (simulation) or Secure
     known_rewards : (H, S, A) in [0, 1], optional
-        Rewards, if they are public. The queries then ask only about next states.
+        Public rewards. The queries are then only about next states.
     """
     known = known_rewards is not None
     with learner.open(layout, features, randomness, known_rewards=known) as session:
@@ -475,7 +477,7 @@ def replan_linear(
     """Learn a policy from a stored release, without reading data or spending budget.
 
     A release with ``response="model"`` allows any options and any known rewards. Other releases allow only
-    options that lead to the same queries with the same public arrays. For other options a ``ValueError``
+    options that lead to the same queries with the same public arrays. With other options, a ``ValueError``
     states the difference.
 
     Parameters
@@ -504,12 +506,11 @@ def schema_features(
     l1: float | None = None,
     nonneg: bool = False,
 ) -> Features:
-    """Return the features that a public schema declares: a table (S, A, d) with its bound, or one-hot
-    features.
+    """Return the features that a public schema declares: a table with its bound, or one-hot features.
 
-    If ``table`` is None, features are one-hot with d = S A. One-hot features need a noisy matrix of d^2
-    entries and d^3 operations per step. Above d = 1000 they raise ``ValueError``, because counts (dp-apvi)
-    give the same information with less noise and less computation.
+    The shape of ``table`` is (S, A, d). If it is None, features are one-hot with d = S A. One-hot features
+    need a noisy matrix of d^2 entries and d^3 operations per step. ``ValueError`` is raised for d above 1000.
+    For such problems, the learner dp-apvi gives the same information with less noise and less computation.
     """
     if table is not None:
         found = Features(table, bound, l1=l1, nonneg=nonneg)
@@ -541,8 +542,8 @@ class PEVI(Linear):
     Parameters
     ----------
     preset : "default" or "paper"
-        ``default``: the constant c that was best on the synthetic linear MDP. ``paper``: the same with lam =
-        1.
+        ``default``: the constant c that was best on the synthetic linear MDP. ``paper``: the same c with lam
+        = 1.
     c : float
         Constant of the penalty, at least 0.
     lam : float
@@ -570,10 +571,10 @@ class PEVI(Linear):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return the queries without noise: for each step, Gram matrix and response in one query.
+        """Return the queries without noise: one query per step, for Gram matrix and response.
 
-        The steps are in order from the last to the first. The arguments are those of :meth:`questions`;
-        ``exact`` and ``episodes`` are not used.
+        The steps are in order from the last to the first. See :meth:`questions` for the arguments; ``exact``
+        and ``episodes`` are not used.
         """
         return tuple(
             Question(kind="pair", step=h, mu=None, high=high, centre=False, reward=not known_rewards)
@@ -613,8 +614,8 @@ class _VarianceAware(_Pessimist):
     If ``split`` is True, variances are estimated from one half of the users, and the regression from the
     other half (see ``half`` in :class:`~discreet.mechanisms.linear.adaptive_queries.Question`). The estimated
     variance is at most ``var_max``, which is at least 1; None means H^2. The penalty has the term ``D`` / K,
-    where K is the number of users. The ``ridge`` is "bound" or a multiple of the spectral edge of the noise
-    matrix. It is not used without noise.
+    where K is the number of users. ``ridge`` is "bound" or a multiple of the spectral edge of the noise
+    matrix. Without noise, ``ridge`` is not used.
     """
 
     split: bool | None = None
@@ -626,7 +627,7 @@ class _VarianceAware(_Pessimist):
         super().__post_init__()
         checks.flag("split", self.split)
         if self.split and self.judged:
-            raise ValueError("judged = True: must be False with split, which has a use of its own for halves")
+            raise ValueError("judged = True: must be False with split, which needs both halves")
         self._check_lower_order()
         if self.var_max is not None:
             checks.real("var_max", self.var_max, 1.0)
@@ -636,7 +637,7 @@ class _VarianceAware(_Pessimist):
         checks.real("D", self.D, 0.0)
 
     def _constants(self, layout: Layout, features: Features) -> tuple[Ridge, float]:
-        """Return the ridge, and the numerator of the penalty D / K."""
+        """Return the ridge and the numerator of the penalty D / K."""
         return 0.0 if self.ridge is None else self.ridge, float(self.D or 0.0)
 
     def _step(
@@ -660,9 +661,9 @@ class _VarianceAware(_Pessimist):
     def _weights(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
     ) -> tuple[Floats | None, int]:
-        """Return the (S, A) weights 1 / max{1, Var}, and the number of eigenvalues that were raised.
+        """Return the (S, A) weights 1 / max{1, Var} and the number of eigenvalues that were raised.
 
-        The weights are None at the last step, where the value of the next state is 0.
+        The weights are None at the last step, because the value of the next state is 0 there.
         """
         bound = float(layout.horizon - h)
         if bound == 1.0:
@@ -682,7 +683,7 @@ class _VarianceAware(_Pessimist):
     ) -> list[Question]:
         """Return the queries of one step: Gram matrix, responses of V^2 and of V, and the regression.
 
-        The first query is ``gram``, and ``mus`` are the budgets of the others. The values V are at most
+        ``gram`` is the first query. ``mus`` are the budgets of the other queries. The values V are at most
         ``after``, which is 0 at the last step. The targets of the regression are at most ``high``.
         """
         half = self._halves()[1]
@@ -713,7 +714,7 @@ class VAPVI(_VarianceAware):
     var_max : float, optional
         Upper limit of the estimated variance, at least 1; None: H^2.
     ridge : float or "bound"
-        Not used here; :class:`DPVAPVI` uses it for noisy answers.
+        Not used by this class. :class:`DPVAPVI` uses it for noisy answers.
     support : float
         A pair is supported if its n_eff exceeds this many standard deviations of the noise; at least 0.
 
@@ -733,9 +734,9 @@ class VAPVI(_VarianceAware):
     ) -> tuple[Question, ...]:
         """Return the queries without noise, from the last step to the first.
 
-        At each step they ask for the Gram matrix, the response of V^2, the response of V, and the weighted
-        Gram matrix with its response, in this order. The arguments are those of :meth:`questions`; ``exact``
-        and ``episodes`` are not used.
+        Each step has four queries, in this order: the Gram matrix, the response of V^2, the response of V,
+        and the weighted Gram matrix with its response. See :meth:`questions` for the arguments; ``exact`` and
+        ``episodes`` are not used.
         """
         found: list[Question] = []
         for h, high in _targets(layout, known_rewards):
@@ -750,7 +751,7 @@ class VAPVI(_VarianceAware):
 
 @dataclass(frozen=True, kw_only=True)
 class _Private(Linear):
-    """Base class of the private learners. The budget is one of epsilon (with delta), rho and mu."""
+    """Base class of the private learners. The budget is epsilon (with delta), rho or mu."""
 
     epsilon: float | None = None
     delta: float | None = None
@@ -813,16 +814,16 @@ class DPPEVI(_Pessimist, _Private):
     Attributes
     ----------
     epsilon, delta, rho, mu : float
-        Budget, > 0. Exactly one of epsilon, rho (zCDP) and mu (GDP) must be given. epsilon needs delta in (0,
-        1), or no delta for Laplace noise.
+        Budget, > 0. Exactly one of epsilon, rho (zCDP) and mu (GDP) must be given. With epsilon, delta must
+        be in (0, 1) for Gaussian noise, and is not given for Laplace noise.
     C : float
         Constant of the penalty C sqrt(d) ||phi||_{Lambda^-1}, at least 0.
     lam, support, judged
-        See the base class.
+        See :class:`Linear`.
     response : "requery" or "model"
-        ``requery``: the response is queried for the values V of one plan; other values would need another
-        query. ``model``: Gram matrix, next states and rewards are queried once (for S up to a few tens). Then
-        any policy can be planned without further budget.
+        ``requery``: the response is queried for the values V of one plan. Other values would need another
+        query. ``model``: Gram matrix, next states and rewards are queried once (for S up to a few tens). With
+        these answers, any policy can be planned without further budget.
     range : "values" or "declared"
         ``values``: noise is scaled to the range of the values V that the query uses. ``declared``: noise is
         scaled to the upper bound b_h.
@@ -833,8 +834,8 @@ class DPPEVI(_Pessimist, _Private):
         True: centre targets, which needs 1 in the span of the features. None: True if 1 is in the span.
     noise : "gaussian" or "laplace"
         ``laplace`` is for pure epsilon (no delta). The scale of Laplace noise follows from l1 sensitivities.
-        Therefore it is much larger, unless ||phi||_1 is small (one-hot or simplex features). Declare a small
-        ||phi||_1 by ``Features(l1=...)``.
+        Laplace noise is much larger than Gaussian noise, unless ||phi||_1 is small (one-hot or simplex
+        features). Declare a small ||phi||_1 by ``Features(l1=...)``.
     ridge : float or "bound", optional
         Ridge as a multiple of the spectral edge 2 s sqrt(d) of the noise matrix, or "bound" (Gaussian noise
         only). None: 2 for ``requery``, 1 for ``model``.
@@ -901,9 +902,9 @@ class DPPEVI(_Pessimist, _Private):
     ) -> tuple[Question, ...]:
         """Return the queries, from the last step to the first.
 
-        A step has one query, for Gram matrix and response together or for a model. If ``joint`` is False, it
-        has separate queries for the Gram matrix and for the response. The arguments are those of
-        :meth:`questions`.
+        A step has one query, for Gram matrix and response together or for a model. If ``joint`` is False, a
+        step has separate queries for the Gram matrix and for the response. See :meth:`questions` for the
+        arguments.
         """
         centre, found = self._centred(features), list[Question]()
         assert self.range is not None
@@ -941,8 +942,8 @@ class DPPEVI(_Pessimist, _Private):
     def _model_step(self, features: Features, answer: Answer, after: Floats, reward: bool) -> _StepFit:
         """Return the results of a step with ``response="model"``.
 
-        They predict Q = r + P V, where the rows of P are 1/S + phi^T Lambda^-1 M. Subtracting 1/S from the
-        targets makes P unbiased. ``reward`` is False if rewards are known; r is then left out.
+        The results predict Q = r + P V, where the rows of P are 1/S + phi^T Lambda^-1 M. Subtracting 1/S from
+        the targets makes P unbiased. If ``reward`` is False, rewards are known and r is left out.
         """
         assert answer.successors is not None and self.ridge is not None
         gram = self._repaired(answer, self.ridge)
@@ -960,11 +961,12 @@ class DPPEVI(_Pessimist, _Private):
 class DPVAPVI(_VarianceAware, _Private):
     """Private VAPVI (Qiao and Wang 2023, algorithm 2).
 
-    Both printed presets use the noise that the paper states for a budget in rho. ``figure-1`` has the
-    settings of the paper's Figure 1: one data set for variances and regression, and D = 0. Its ridge is one
-    spectral edge of the noise matrix, the leading order of E / 2 in the paper, and C = 0.1. ``paper`` is the
-    algorithm: two halves of the users, the ridge E / 2, and the penalty D / K for K users in each half. With
-    rho0 = rho / (5 H) and failure probability p, lemma D.2 and theorem 4.1 of the paper state
+    The presets ``figure-1`` and ``paper`` use the noise that the paper states for a budget in rho.
+    ``figure-1`` has the settings of the paper's Figure 1: one data set for variances and regression, D = 0
+    and C = 0.1. Its ridge is one spectral edge of the noise matrix, the leading order of E / 2 in the paper.
+    ``paper`` is the algorithm in the text: two halves of the users, the ridge E / 2, and the penalty D / K
+    for K users in each half. With rho0 = rho / (5 H) and failure probability p, lemma D.2 and theorem 4.1 of
+    the paper state
 
         L = 2 H sqrt((d / rho0) log(10 H d / p)),   E = sqrt(d / rho0) (2 + (log(5 H / p) / d)^{2/3}).
 
@@ -972,8 +974,8 @@ class DPVAPVI(_VarianceAware, _Private):
 
         D = H^2 L / kappa + H^4 E sqrt(d) / kappa^{3/2} + H^3 sqrt(d).
 
-    The paper gives no values for C, for two constants of E and for the constant and the logarithms of D. All
-    of them are 1 here. It requires lam < kappa, which this class does not check.
+    The paper gives no values for C, for two constants of E, and for the constant and the logarithms of D. All
+    of them are 1 here. The paper requires lam < kappa. This class does not check this condition.
 
     Attributes
     ----------
@@ -982,15 +984,15 @@ class DPVAPVI(_VarianceAware, _Private):
         of the released values. A step spends the share 0.15 of its budget on the Gram matrix, 0.05 on V^2,
         0.10 on V, and 0.70 on the weighted Gram matrix with its response. With ``split``, each half can use
         the whole budget. One half spends the shares 0.5, 0.17 and 0.33 on Gram matrix, V^2 and V. The other
-        half spends all on the weighted Gram matrix with its response. ``published``: the noise that the paper
-        states, with targets that are not centred; the guarantee then states the actual rho.
+        half spends its budget on the weighted Gram matrix with its response. ``published``: the noise that
+        the paper states, with targets that are not centred. The guarantee then states the actual rho.
     D : float or "printed"
-        Constant of the penalty D / K. ``printed`` is the formula above, only for the published noise. Then K
-        is the number of users in each half with ``split``, and a ridge of 1 is E / 2.
+        Constant of the penalty D / K. ``printed`` is the formula above; it needs the published noise. With
+        ``printed`` and ``split``, K is the number of users in each half, and a ridge of 1 is E / 2.
     kappa : float, optional
-        For D = "printed": public lower bound on the smallest eigenvalue of E[phi phi^T] under the behaviour
-        policy, in all steps. None: the largest value that is possible, the squared bound of ||phi|| over d. D
-        is then at most the D of the paper.
+        Public lower bound, for D = "printed", on the smallest eigenvalue of E[phi phi^T] under the behaviour
+        policy, at all steps. None: the largest possible value, which is the squared bound of ||phi|| divided
+        by d. D is then at most the D of the paper.
     failure : float
         Failure probability p in L and E, in (0, 1).
     """
@@ -1011,7 +1013,7 @@ class DPVAPVI(_VarianceAware, _Private):
         if self.noise == "published" and self.rho is None:
             raise ValueError("rho = None: must be given, the printed noise is stated for a budget in rho")
         if self.noise == "published" and self.judged:
-            raise ValueError("judged = True: must be False with the printed noise, which has no part for it")
+            raise ValueError("judged = True: must be False with the printed noise, which has no share for it")
         checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True)
         if self.kappa is not None:
             checks.positive("kappa", self.kappa)
@@ -1047,9 +1049,9 @@ class DPVAPVI(_VarianceAware, _Private):
     ) -> tuple[Question, ...]:
         """Return the queries, from the last step to the first.
 
-        At each step they ask for the Gram matrix, the response of V^2, the response of V, and the weighted
-        Gram matrix with its response. The arguments are those of :meth:`questions`; ``episodes`` matters only
-        if ``noise`` is "published".
+        Each step has four queries: the Gram matrix, the response of V^2, the response of V, and the weighted
+        Gram matrix with its response. See :meth:`questions` for the arguments; ``episodes`` is used only if
+        ``noise`` is "published".
         """
         steps = list(_targets(layout, known_rewards))
         reward = not known_rewards
@@ -1070,7 +1072,7 @@ class DPVAPVI(_VarianceAware, _Private):
     def _published(self, horizon: int, h: int, features: Features, reward: bool) -> list[Question]:
         """Return the queries of step h with the noise that the paper states.
 
-        Each query states the mu that this noise provides for users with one episode. Responses of V = 0
+        Each query states the mu that this noise provides for users with one episode. Responses for V = 0
         contain no data and are left out.
         """
         assert self.rho is not None

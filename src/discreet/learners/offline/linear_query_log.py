@@ -1,17 +1,15 @@
 """Log of the queries of a linear learner, with their public arrays and noisy answers.
 
-A :class:`LinearRelease` has all output of the trusted core, so every computation from it is post-processing
-and costs no privacy budget. The possible computations depend on the queries:
+A :class:`LinearRelease` has all output about users' data, so every computation from it is post-processing and
+costs no privacy budget. The possible computations depend on the queries:
 
-* With ``response="model"`` (Gram matrix, next states, rewards), the answers describe the environment. A
-  policy can
-  be planned from them for any options, any horizon of values and any known rewards.
-* All other queries ask for sum phi V(s'), where V are the values that the learner had computed at that point.
-  The
-  answers give no information about other values. :func:`~discreet.learners.offline.linear_pevi.replan_linear`
-  plans again from the last step to the first, and compares each array of the new queries with the stored
-  array. It raises ``ValueError`` if they differ by more than 1e-9 of the range, the tolerance for rounding on
-  another machine.
+* With ``response="model"``, the answers (Gram matrix, next states, rewards) describe the environment. A
+  policy can be planned from them for any options, any horizon of values and any known rewards.
+* All other queries are for sum phi V(s'), where V are the values that the learner had computed at that point.
+  The answers give no information about other values.
+  :func:`~discreet.learners.offline.linear_pevi.replan_linear` plans again from the last step to the first.
+  It compares each array of the new queries with the stored array, and raises ``ValueError`` if they differ by
+  more than 1e-9 of the range. This tolerance allows for rounding on another machine.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from discreet.core.short_repr import brief
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.linear.adaptive_queries import Answer, Question, ResponseSession
 
-_SAME = 1e-9  # largest difference that rounding on another machine can cause, relative to an array's range
+_SAME = 1e-9  # largest difference due to rounding on another machine, relative to an array's range
 _FEATURES = ("sha256", "dimension", "bound", "l1", "nonneg")
 _ARRAYS = ("gram", "vector", "successors", "rewards")
 _SCALES = ("gram_scale", "vector_scale", "successors_scale", "rewards_scale", "centre", "span")
@@ -55,7 +53,7 @@ class LoggedQuery:
 
 @dataclass(frozen=True, eq=False)
 class LinearRelease:
-    """All queries and answers of one session, with the public facts about them.
+    """All queries and answers of one session, with public facts about them.
 
     features : hash and declared bounds of the features (see :func:`fingerprint`), without the table.
     users : number of users in the sums. asked : the queries with their answers, in order.
@@ -72,7 +70,7 @@ class LinearRelease:
     def query(self) -> dict[str, Any]:
         """Return the features and the queries as JSON values.
 
-        The layout, the number of users, the guarantee and the arrays are left out.
+        The result does not contain the layout, the number of users, the guarantee and the arrays.
         """
         questions = [
             {
@@ -161,9 +159,9 @@ def _asked(
 def fingerprint(features: Features) -> dict[str, Any]:
     """Return a hash of the features with their dimension and declared bounds, as JSON values.
 
-    The hash is the SHA-256 of the table's shape and entries (little-endian float64, row-major). It identifies
-    the features with which the queries were answered; planning with other features would give meaningless
-    results.
+    The hash is the SHA-256 of the table's shape and entries (little-endian float64, row-major). The hash
+    identifies the features with which the queries were answered. Planning with other features would give
+    meaningless results.
     """
     digest = hashlib.sha256(repr(features.table.shape).encode())
     digest.update(np.ascontiguousarray(features.table, "<f8").tobytes())
@@ -180,7 +178,10 @@ def fingerprint(features: Features) -> dict[str, Any]:
 
 
 class Recorder:
-    """Session that records the queries and answers. A learner uses it as its core if data are available."""
+    """Session that records queries and answers.
+
+    Learners make their queries through this session if data are available.
+    """
 
     def __init__(self, session: ResponseSession) -> None:
         self._session, self._plan = session, session.plan
@@ -211,8 +212,8 @@ class Recorder:
     def start(self, values: ArrayLike) -> Answer:
         """Return the answer to the query on first states.
 
-        values : (S,) values of the evaluated policy. They are stored, so that the answer is used only for
-        this policy.
+        values : (S,) values of the evaluated policy. The values are stored with the answer, because the
+        answer is valid only for this policy.
         """
         return self._kept(self._session.start(), values, None)
 
@@ -231,11 +232,11 @@ class Recorder:
 
 
 class LoggedAnswers:
-    """Core that answers queries from a stored release, without reading data or spending budget.
+    """Source of answers from a stored release, without reading data or spending budget.
 
-    ``plan`` contains the queries that the learner declared. A query gets the stored answer to the query that
-    has the same kind, step, half, reward and public arrays. If the release has no such query, a
-    ``ValueError`` states the difference.
+    ``plan`` contains the queries that the learner declared. A query gets the stored answer to the query with
+    the same kind, step, half, reward and public arrays. If the release has no such query, a ``ValueError``
+    states the difference.
     """
 
     def __init__(self, release: LinearRelease, plan: tuple[Question, ...]) -> None:
@@ -266,7 +267,10 @@ class LoggedAnswers:
         return self._release.guarantee.episodes
 
     def start(self, values: ArrayLike) -> Answer | None:
-        """Return the stored answer to the query on first states; None if it belongs to another policy."""
+        """Return the stored answer to the query on first states.
+
+        Return None if it was made for another policy.
+        """
         try:
             return self._find(0, values, None)
         except ValueError:
@@ -291,9 +295,7 @@ class LoggedAnswers:
 def _answers(given: Question, wanted: Question) -> bool:
     if (given.kind, given.step, given.half) != (wanted.kind, wanted.step, wanted.half):
         return False
-    if (
-        given.kind == "model"
-    ):  # if the stored answer has rewards that the learner does not need, they are ignored
+    if given.kind == "model":  # rewards in the stored answer are ignored if the learner does not need them
         return given.reward or not wanted.reward
     return given.kind == "gram" or given.reward == wanted.reward
 

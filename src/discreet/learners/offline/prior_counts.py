@@ -1,25 +1,27 @@
-"""A public prior as additional visits of the offline planners of tables.
+"""Public prior that counts as additional visits in offline planning with tables.
 
-A prior of strength w counts like w visits of a pair. The planner reads x + w P0 as transition counts, and n
-+ w as visits. Its mean reward is the mean of both, weighted by n and w. A wrong prior must not win against
-data. Therefore w has a limit, which is estimated from the same release at every step of the episode.
+A prior of strength w counts like w visits of a pair. The planner reads x + w P0 as transition counts and n +
+w as visits, where x and n are the counts and visits of the release. The mean reward is the mean of both
+sources, weighted by n and w. A wrong prior must not outweigh data. Therefore w has a limit, which is
+estimated from the same release at every step of the episode.
 
-**Limit.** For a pair with n visits, let d = sum (x / n - P0)^2 over the S successors, with the counts as
-released. Let P be the true row and s the standard deviation of the noise of a count. Approximately,
+**Limit.** For a pair with n visits, let d = sum (x / n - P0)^2 over the S successors, with the released
+counts. Let P be the true row and s the standard deviation of the noise of a count. Approximately,
 
     E d = |P - P0|^2 + e,
 
     e = (1 - sum P0^2) / n + S s^2 / n^2.
 
-Pairs have the weights 1 / e^2. Let t be the weighted mean of d - e, minus two of its standard deviations. It
-estimates the squared error |P - P0|^2 of the prior. The frequencies in w visits have the squared error (1 -
-sum P0^2) / w. Therefore w is at most the weighted mean of 1 - sum P0^2, divided by t. Only pairs whose
-visits exceed two standard deviations of their noise are used. Without such a pair, the strength is as given.
+Pairs have the weights 1 / e^2. Let t be the weighted mean of d - e, minus two of its standard deviations.
+This number estimates the squared error |P - P0|^2 of the prior. The frequencies in w visits have the squared
+error (1 - sum P0^2) / w. Therefore w is at most the weighted mean of 1 - sum P0^2, divided by t. Only pairs
+whose visits exceed two standard deviations of their noise are used. If no pair qualifies, the given strength
+is used.
 
-Mean rewards have a separate limit, by the same formulas with one cell and the variance 1/4.
+Mean rewards have a separate limit, with the same formulas for one cell and the variance 1/4.
 
 The rule is heuristic: with a prior, pessimistic values are not proven bounds. A prior has one row for all
-steps, so the environment must be declared stationary. Figures are in benchmarks/prior.md.
+steps, so the environment must be declared stationary. benchmarks/prior.md has measurements.
 """
 
 from __future__ import annotations
@@ -42,12 +44,12 @@ _ERRORS = 2.0  # standard deviations that are subtracted from the mean of d - e
 
 
 class PriorVisits(NamedTuple):
-    """Prior of the pairs of a layout, as visits. Row r of each array belongs to admissible pair r."""
+    """Prior of the pairs of a layout, as visits. Row r of each array belongs to the admissible pair r."""
 
     moves: Floats  # (R, S) rows P0
     means: Floats  # (R,) mean rewards
-    strength: Floats  # (R,) visits of the rows
-    reward_strength: Floats  # (R,) visits of the mean rewards
+    strength: Floats  # (R,) strengths of the rows, in visits
+    reward_strength: Floats  # (R,) strengths of the mean rewards, in visits
 
     @classmethod
     def of(cls, prior: Prior, layout: Layout) -> PriorVisits:
@@ -59,7 +61,7 @@ class PriorVisits(NamedTuple):
     def limited(
         self, released: tuple[Floats, Floats, Floats], laws: Mapping[str, NoiseDistribution]
     ) -> PriorVisits:
-        """Return the prior with strengths that fit the data of one step.
+        """Return the prior with strengths that agree with the data of one step.
 
         released : visits (R,), transitions (R, S) and reward sums (R,) of the step, before post-processing.
         laws : noise distribution of each released family.
@@ -83,7 +85,7 @@ class PriorVisits(NamedTuple):
         return self._replace(strength=strength, reward_strength=reward_strength)
 
     def added(self, moves: Floats, visits: Floats, rewards: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return transition counts (R, S), visits (R,) and mean rewards (R,) with the prior added."""
+        """Return transition counts (R, S), visits (R,) and mean rewards (R,), including the prior."""
         both = visits + self.reward_strength
         mixed = visits * rewards + self.reward_strength * self.means
         return (
@@ -96,7 +98,7 @@ class PriorVisits(NamedTuple):
 def _limit(
     strength: Floats, off: Floats, due: Floats, free: Floats, cells: int, seen: NDArray[np.bool_]
 ) -> Floats:
-    """Return the smaller of each strength and the limit; ``off`` and ``due`` are d and e."""
+    """Return the smaller of each strength and the limit. ``off`` and ``due`` are d and e."""
     weights = np.where(seen & (strength > 0.0), 1.0 / np.maximum(due, 1e-12) ** 2, 0.0)
     if not weights.any():
         return strength

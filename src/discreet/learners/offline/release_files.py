@@ -1,35 +1,34 @@
-r"""Release files, which contain noisy sums, their noise distributions and the guarantee, and are read by
-step.
+r"""Release files: noisy sums, their noise distributions and the guarantee. Files are read one step at a time.
 
 ``release.parquet`` contains everything that was released about users' data. All computations from this file
-are post-processing and cost no privacy budget. It is an ordinary Parquet file (``pandas.read_parquet`` reads
-it). It has one row per cell. Each table of a step is one row group. The columns are:
+are post-processing and cost no privacy budget. The file is an ordinary Parquet file (``pandas.read_parquet``
+reads it). Each row of the file is one cell of a table. Each table of a step is one row group. The columns
+are:
 
-- ``family`` is the name of the table: ``visits``, ``transition_counts``, ..
+- ``family`` is the name of the table, for example ``visits`` or ``transition_counts``.
 - ``step`` is h, starting at 0.
 - In a release of counts, ``state``, ``action`` and ``next_state`` identify the cell. Only admissible pairs
-  are
-  included. Rows are sorted by state, then action, then next state. ``next_state`` is null if the table has no
-  next states.
-- In all other releases, ``i`` and ``j`` are the indices of the cell in its table. They are null for tables
-  with
-  fewer dimensions.
+  are included. Rows are sorted by state, then action, then next state. ``next_state`` is null if the table
+  has no next states.
+- In all other releases, ``i`` and ``j`` are the indices of the cell in its table. An index is null if the
+  table has fewer dimensions.
 - ``value`` is the float64 value of the cell.
 
 The metadata of the Parquet schema have one JSON object under the key ``discreet.release``. The object
 contains ``version``, ``kind``, ``facts`` (:class:`ReleaseFacts`) and ``groups``. ``groups`` lists, for each
 row group in order, its family, step, shape and the SHA-256 of its values. The object also contains the
 SHA-256 of ``kind``, ``facts`` and ``groups`` together. In addition, Parquet stores a checksum of every page.
-Hashes and checksums detect accidental damage, and edits without intent to deceive. They are not a signature:
-anyone who can write the file can forge it. To detect forgery, the privacy statement contains a hash of the
-whole file.
+Hashes and checksums detect accidental damage and unintended edits. Hashes are not a signature: anyone who can
+write the file can also write matching hashes. Therefore the privacy statement contains a hash of the whole
+file, by which a forgery can be detected.
 
-A file is written one step at a time under a temporary name. It is renamed when it is complete and on disk.
+A file is written one step at a time under a temporary name. The file is renamed when it is complete and on
+disk.
 
-Encoding. Discrete noise has few distinct values, so ``value`` is dictionary encoded. With zstd, the size is
-then close to the entropy of the noise: 0.84 bytes per cell at a standard deviation of 20, of which 0.80 are
-the entropy. Continuous noise has too many values for a dictionary and needs 7.7 bytes per cell. The index
-columns are mostly constant or consecutive and need 0.03 bytes per cell.
+**Encoding.** Discrete noise has few distinct values, so ``value`` is dictionary encoded and compressed with
+zstd. The size is then close to the entropy of the noise, about 0.8 bytes per cell at a standard deviation of
+20. Continuous noise has too many values for a dictionary and needs 7.7 bytes per cell. The index columns need
+0.03 bytes per cell.
 """
 
 from __future__ import annotations
@@ -64,10 +63,12 @@ from discreet.names import __version__
 
 KEY = b"discreet.release"
 FIRST_VISITS = {"question": "first visits"}
-VERSION = 3  # version 1 had the guarantee as text; version 2 had no `ReleaseFacts.run`
+CONTEXTS = {"question": "contexts"}
+VERSION = 3  # version 1 stored the guarantee as text; version 2 had no `ReleaseFacts.run`
 
 __all__ = [
-    "FIRST_VISITS", "ReleaseFacts", "StoredRelease", "StoredTables", "aside", "read_release", "read_tables",
+    "CONTEXTS", "FIRST_VISITS",
+    "ReleaseFacts", "StoredRelease", "StoredTables", "aside", "read_release", "read_tables",
     "write_release", "write_tables",
 ]  # fmt: skip
 
@@ -97,17 +98,18 @@ class ReleaseFacts:
         error bounds hold for the cells of all steps together. Other releases can describe their noise in
         ``query``.
     records : tuple of JSON objects
-        Description of each mechanism, as the caller gave it.
+        Description of each mechanism, as given by the caller.
     episodes : int
         Largest number of episodes per user that are counted.
     dataset, schema, known_rewards : str, optional
         Name of the population, hash of the schema, and hash of the known rewards.
     algorithm, options : str, optional; JSON object
-        Name of the learner, and those of its options that define the query. All other options can be changed
-        when a policy is computed from the release again.
+        Name of the learner, and the options that define its query. All other options can be changed when a
+        policy is computed from the release again.
     query : JSON object
-        Query, if families and laws do not define it. For counts of first visits, which are in one table for
-        all steps, it is :data:`FIRST_VISITS`.
+        Query, if families and laws do not define it. For counts of first visits, it is :data:`FIRST_VISITS`;
+        these counts are in one table for all steps. For sums of contexts, it contains
+        :data:`CONTEXTS`.
     run : JSON object
         Further facts about the run for the privacy statement: date, purpose, versions, ledger entry.
     library : str
@@ -157,6 +159,11 @@ class ReleaseFacts:
         return dict(self.query) == FIRST_VISITS
 
     @property
+    def contexts(self) -> bool:
+        """Return True if the release has sums over visits with real-valued contexts."""
+        return self.query.get("question") == CONTEXTS["question"]
+
+    @property
     def linear(self) -> bool:
         """Return True if the release has sums of features instead of counts."""
         return bool(self.query) and not self.first_visits
@@ -192,7 +199,7 @@ class ReleaseFacts:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> ReleaseFacts:
-        """Return the facts from the result of :meth:`to_dict`. Raise ``ValueError`` for any other input."""
+        """Return the facts from the result of :meth:`to_dict`. Raises ``ValueError`` for any other input."""
         names = {part.name for part in fields(cls)} - {"layout"} | {"states", "actions", "horizon", "mask"}
         if not isinstance(table, Mapping) or set(table) != names:
             raise ValueError("facts: must be an object with exactly the keys of a release")
@@ -219,7 +226,7 @@ def _law_from_dict(name: str, table: Any) -> NoiseDistribution:
 
 
 def _layout(table: Mapping[str, Any]) -> Layout:
-    """Return the layout from the stored sizes and the stored mask, which has one bit per pair."""
+    """Return the layout from the stored sizes and mask. The mask has one bit per pair."""
     states, actions = (checks.integer(name, table[name], 1) for name in ("states", "actions"))
     mask = table["mask"]
     if mask is not None:
@@ -238,9 +245,9 @@ def _layout(table: Mapping[str, Any]) -> Layout:
 # ------------------------------------------------------------------------------ the shape of the file
 @contextmanager
 def aside(path: str | Path) -> Iterator[BinaryIO]:
-    """Yield a temporary binary file. If the block succeeds, flush it to disk and rename it to ``path``.
+    """Yield a temporary binary file. If the block succeeds, flush the file to disk and rename it to ``path``.
 
-    If the block raises, the temporary file is removed, and a file that existed at ``path`` is kept.
+    If the block raises an exception, the temporary file is removed. A file that existed at ``path`` is kept.
     """
     path = Path(path)
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
@@ -290,7 +297,7 @@ class _Group(NamedTuple):
 
 
 class _Index:
-    """Builder of the index columns of tables. It caches them, because shapes rarely change."""
+    """Builder of the index columns of tables. Columns are cached, because shapes rarely change."""
 
     def __init__(self, kind: str, layout: Layout) -> None:
         self.kind, self.layout = kind, layout
@@ -359,8 +366,8 @@ def write_release(path: str | Path, sums: Iterable[StepSums], facts: ReleaseFact
     sums : iterable of StepSums
         Sums of the steps 0, 1, .., H - 1, in this order.
     facts : ReleaseFacts
-        Public facts, which are written to the file. The keys of ``laws`` are the families: transitions, and
-        also visits and centred rewards if they are released.
+        Public facts, which are written to the file. The keys of ``laws`` are the families. Transitions are
+        required; visits and centred rewards are optional.
 
     Raises
     ------
@@ -399,7 +406,7 @@ def _tables(step: StepSums) -> dict[str, Floats]:
 
 
 def _families(facts: ReleaseFacts) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of one step's tables in a release of counts, in the order of the file."""
+    """Return the names and shapes of one step's tables in a release of counts, in file order."""
     rows, states = facts.layout.rows, facts.layout.states
     every: dict[str, tuple[int, ...]] = {
         VISITS: (rows,),
@@ -407,9 +414,7 @@ def _families(facts: ReleaseFacts) -> dict[str, tuple[int, ...]]:
         CENTERED_REWARDS: (rows,),
     }
     if TRANSITIONS not in facts.laws or not set(facts.laws) <= set(every):
-        raise ValueError(
-            f"laws name {sorted(facts.laws)}: must name {TRANSITIONS}, and none but {sorted(every)}"
-        )
+        raise ValueError(f"laws name {sorted(facts.laws)}: must name {TRANSITIONS}, and only {sorted(every)}")
     return {name: shape for name, shape in every.items() if name in facts.laws}
 
 
@@ -467,10 +472,9 @@ def _checked(family: str, step: int, table: ArrayLike, horizon: int) -> Floats:
 
 # ------------------------------------------------------------------------------------------- reading
 class StoredTables:
-    """Reader of a release file, which reads one table at a time. Use :func:`read_tables` to create it.
+    """Reader of a release file. It reads one table at a time. Use :func:`read_tables` to create it.
 
-    path : Path of the file. facts : ReleaseFacts in the file. families : names of the tables, in the order of
-    the file.
+    path : Path of the file. facts : ReleaseFacts in the file. families : names of the tables, in file order.
     """
 
     _KINDS: ClassVar[tuple[str, ...]] = ("linear", "counts")
@@ -530,7 +534,7 @@ class StoredTables:
             return self._values(n, file.read_row_group(n, columns=["value"], use_threads=False)["value"])
 
     def tables(self) -> dict[tuple[str, int], Floats]:
-        """Return a dict from (family, step) to the table, for all tables. The release must fit in memory."""
+        """Return a dict from (family, step) to table for all tables. The whole release must fit in memory."""
         return {place: self.table(*place) for place in self._place}
 
     def _values(self, n: int, column: Any) -> Floats:
@@ -548,7 +552,7 @@ class StoredTables:
         return values.reshape(group.shape)
 
     def check(self) -> None:
-        """Read all columns of the whole file; raise ``ValueError`` if the file was changed."""
+        """Read all columns of the whole file. Raises ``ValueError`` if the file was changed."""
         index = _Index(self._kind, self.facts.layout)
         with _naming(self.path), self._open() as file:
             for n, group in enumerate(self._groups):
@@ -572,7 +576,7 @@ class StoredRelease(StoredTables):
     """Release of counts in a file, with the interface
     :class:`~discreet.mechanisms.interfaces.StepwiseRelease`.
 
-    Use :func:`read_release` to create it. A step is read when it is requested, and is not kept in memory.
+    Use :func:`read_release` to create it. A step is read when it is requested and is not kept in memory.
     """
 
     _KINDS = ("counts",)
@@ -596,20 +600,22 @@ class StoredRelease(StoredTables):
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Return the noise distribution of each family. Error bounds hold for the cells of all steps
-        together.
+        """Return the noise distribution of each family.
+
+        Error bounds hold for the cells of all steps together.
         """
         return self.facts.laws
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the privacy guarantee of the release. It covers everything that is computed from the
-        release.
+        """Return the privacy guarantee of the release.
+
+        The guarantee covers everything that is computed from the release.
         """
         return self.facts.guarantee
 
     def step(self, h: int) -> StepSums:
-        """Return the sums of step h; raise ``ValueError`` if h is not in [0, H) or the file is damaged."""
+        """Return the sums of step h. Raises ``ValueError`` if h is not in [0, H) or the file is damaged."""
         h = checks.integer("h", h, 0, self.facts.slots - 1)
         tables = {name: self.table(name, h) for name in self.laws}
         return StepSums(h, tables[TRANSITIONS], tables.get(VISITS), tables.get(CENTERED_REWARDS))
@@ -623,9 +629,8 @@ def read_tables(path: str | Path) -> StoredTables:
 def read_release(path: str | Path) -> StoredRelease:
     """Open a release of counts; ``path`` is the path of ``release.parquet``.
 
-    When the file is opened, its version, facts and structure are checked, and the hash of facts and
-    structure. When a step is read, its values are checked: page checksums, hash, and that all values are
-    finite.
+    When the file is opened, its version, facts, structure and their hash are checked. When a step is read,
+    its page checksums and hash are checked, and all its values must be finite.
 
     Raises
     ------
@@ -641,7 +646,7 @@ def _no_constant(text: str) -> Any:
 
 
 def _document(file: Any, kinds: tuple[str, ...]) -> tuple[str, ReleaseFacts, list[_Group]]:
-    """Return the kind, facts and row groups of a release file; raise ``ValueError`` if they are invalid.
+    """Return the kind, facts and row groups of a release file. Raises ``ValueError`` if they are invalid.
 
     kinds : the accepted kinds of files.
     """

@@ -1,7 +1,7 @@
 r"""Constants of the confidence widths in the bonuses of several papers.
 
 K is the number of users, T = K H, and S A is the number of admissible state-action pairs. The failure
-probability f is the probability that a concentration bound fails; the papers call it delta, beta or p. If the
+probability f is the probability that a concentration bound fails. The papers call it delta, beta or p. If the
 counts of all steps are pooled, S A replaces H S A, and H K replaces K as the largest possible count. S A T
 does not change. Logarithms are natural. D, Lambda_r, Lambda_p, E and P~ are defined in
 :mod:`discreet.learners.estimation.tabular_model`. Steps h start at 1, as in the papers.
@@ -24,9 +24,10 @@ form, with L_r = sqrt(2 log(12 SAT / f)), L_p = sqrt(4 S log(18 SAT / f)) and G 
       + 4 sqrt(iota) sqrt(sum_s' P~(s') min{c^2 H^3 SA iota^2 / N(s') + c^2 H^4 S^4 A^2 E^2 iota^4 / N(s')^2
                                             + c^2 H^6 S^4 A^2 iota^4 / N(s')^2, H^2} / D),      c = 1000,
 
-Here the code uses max(E, 1) instead of E in the third term, because the proof bounds a further term H iota /
-D by the third term, which needs E >= 1. The constants ``tight`` replace H by H - h + 1, and S max(E, 1) by
-max(S E, 1), because the further term has no factor S. They have no proof.
+The code uses max(E, 1) instead of E in the third term. The reason is in the proof: it bounds a further term H
+iota / D by the third term, which needs E >= 1. The constants ``tight`` have two differences: H - h + 1
+replaces H, and max(S E, 1) replaces S max(E, 1), because the further term has no factor S. The constants
+``tight`` have no proof.
 
 **Bonuses of Azar et al. 2017**, with L = log(5 H SAT / f), or L = log(5 SAT / f) if steps are pooled. If
 rewards are estimated, sqrt(L / (2 N)) is added to the bonus.
@@ -47,7 +48,7 @@ UNKNOWN_USERS = 10**10  # value of K if K is not known; it exceeds any possible 
 
 
 def users(spec: ProblemSpec) -> int:
-    """Return the number of users K, or ``UNKNOWN_USERS`` if the spec does not state it."""
+    """Return the number of users K. Return ``UNKNOWN_USERS`` if the spec does not state it."""
     return spec.users if spec.users is not None else UNKNOWN_USERS
 
 
@@ -64,8 +65,8 @@ def pooling(spec: ProblemSpec, stationary: bool) -> float:
 def hoeffding(spec: ProblemSpec, constants: str, failure: float, l1: bool) -> tuple[float, float]:
     """Return the coefficients of 1 / sqrt(D) in the Hoeffding bonus.
 
-    Returns (L_r, L_v), or (L_r, L_p) if ``l1`` is True. With ``constants="efroni"``, ``l1`` is ignored and
-    the result is (L_r, L_p).
+    The result is (L_r, L_v), or (L_r, L_p) if ``l1`` is True. With ``constants="efroni"``, it is always (L_r,
+    L_p).
     """
     many, states = steps(spec), spec.states
     if constants == "tight":
@@ -85,8 +86,8 @@ def logarithm(
 ) -> float:
     """Return the logarithm L in the bonus, log(factor H SAT / failure).
 
-    If ``stationary`` is True, SAT replaces H SAT.
-    If ``stat_const`` is a number, returns stat_const^2 / 2 instead, because sqrt(2 L) is then ``stat_const``.
+    If ``stationary`` is True, SAT replaces H SAT. If ``stat_const`` is a number, the result is stat_const^2 /
+    2, because sqrt(2 L) then equals ``stat_const``.
     """
     if stat_const is not None:
         return 0.5 * stat_const * stat_const
@@ -96,8 +97,8 @@ def logarithm(
 def fill_bernstein(knobs: Floats, spec: ProblemSpec, iota: float, corr_const: float, tight: bool) -> None:
     """Write the constants of the four terms of Qiao and Wang's bonus into ``knobs``.
 
-    The constants do not include the factors of the options ``bonus_scale``, ``stat_scale``, ``priv_scale``,
-    ``corr_scale`` and ``floor_scale``. ``iota`` is the logarithm, ``corr_const`` is the constant c.
+    The options ``bonus_scale``, ``stat_scale``, ``priv_scale``, ``corr_scale`` and ``floor_scale`` are not
+    included in the constants. ``iota`` is the logarithm, ``corr_const`` is the constant c.
     """
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     c2 = corr_const * corr_const
@@ -114,8 +115,8 @@ def fill_bernstein(knobs: Floats, spec: ProblemSpec, iota: float, corr_const: fl
 def fill_azar(knobs: Floats, spec: ProblemSpec, log: float, bernstein: bool, corr_const: float) -> None:
     """Write the constants of bonus 2 of Azar et al. into ``knobs``, or of bonus 1 if ``bernstein`` is False.
 
-    The constants do not include the factors of the scale options. ``log`` is the logarithm L. ``corr_const``
-    replaces the constant 100 of bonus 2.
+    The scale options are not included in the constants. ``log`` is the logarithm L. ``corr_const`` replaces
+    the constant 100 of bonus 2.
     """
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     knobs[kernels.OUTER] = math.sqrt(0.5 * log)

@@ -2,25 +2,25 @@ r"""Base of learners that explore in stages. The stages are fixed in advance.
 
 For every triple (h, s, a), the learner chooses a policy that reaches it, and L_0 users follow this policy.
 One stage covers all triples: it has H R policies for R admissible pairs. Stage sizes are public functions of
-the number K of users (:func:`stage_sizes`), so the whole schedule is known before any user acts. Users after
+the number K of users (:func:`stage_sizes`), so the whole schedule is known before the first user. Users after
 the last stage follow the best remaining policy. If a batch contains the same policy several times, its users
 form one plan. This is possible because the sums of a batch do not depend on the order of its users.
 
 **Widths from data** (:func:`value_widths`). Let P~ and r~ be the released model (projected counts, post
-"lp"), with denominators D and slacks Lambda (:mod:`discreet.learners.estimation.tabular_model`). Let G_h = H
-- h - 1 with h from 0, and
+"lp"), with denominators D and slacks Lambda (:mod:`discreet.learners.estimation.tabular_model`). Let
+G_h = H - h - 1 with h from 0, and
 
     w_h = min{H - h, beta_r + (G_h / 2) beta_p},  beta_r = L_r / sqrt(D) + Lambda_r / D,
                                                    beta_p = L_p / sqrt(D) + Lambda_p / D.
 
 Then |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~), simultaneously for all policies pi. By the simulation lemma,
-V^pi(r, P) - V^pi(r~, P~) = E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)]. With V in [0, G_h] the
+V^pi(r, P) - V^pi(r~, P~) = E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)]. With V in [0, G_h], the
 second term is at most G_h ||P - P~||_1 / 2, because P~ is a distribution. The sum of both terms is at most
-1 + G_h = H - h. For a pair without observations, P~ is uniform. This is the limit of the projection as the
+1 + G_h = H - h. For a pair without observations, P~ is uniform, which is the limit of the projection as the
 noise tends to 0.
 
 ``width_scale`` multiplies the terms inside the minimum. Values below 1 are a heuristic. If it is possible
-that no user has visited a pair (D <= E), its width is H - h for every ``width_scale``.
+that no user has visited a pair (D <= E), the width of the pair is H - h for every ``width_scale``.
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -50,8 +50,8 @@ Flags = NDArray[np.bool_]
 Growth = Literal["doubling", "squaring"]
 Plans = tuple[tuple[NDArray[np.integer[Any]], int], ...]
 
-# Default number m_0 of users per policy in the first stage. The default is smaller if the first stage would
-# otherwise take more than 1/15 of the users.
+# Default number m_0 of users per policy in the first stage. It is smaller if the first stage would otherwise
+# take more than 1/15 of the users.
 MOST_INITIAL = 64
 
 #: Default values of the options that all staged learners share.
@@ -63,7 +63,10 @@ SHARED: Mapping[str, Any] = {
 
 
 def small_integers(most: int) -> np.dtype[Any]:
-    """Return the smallest signed integer type that holds 0..most, because many policies must be stored."""
+    """Return the smallest signed integer type that holds 0..most.
+
+    Small integers save memory, because many policies are stored.
+    """
     return np.min_scalar_type(-most - 1)
 
 
@@ -77,8 +80,8 @@ def stage_sizes(
     L_0 is at least ``initial``, and the first stage takes at most all users.
 
     Stages are added while all stages together have at most ``most`` users. The default of ``most`` is K - 1,
-    so that one user follows the last stage. If ``truncate`` is True, remaining users who are too few for a
-    whole stage form a shorter stage.
+    so that at least one user comes after the last stage. If ``truncate`` is True, remaining users who are too
+    few for a whole stage form a shorter stage.
     """
     sizes: list[int] = []
     left = users - 1 if most is None else most
@@ -132,8 +135,8 @@ class StageModel:
     def of(cls, release: Release, spec: ProblemSpec, failure: float, ignore_noise: bool) -> StageModel:
         """Estimate the model from a release.
 
-        ``failure`` : probability that any noise bound fails. ``ignore_noise`` : True to treat noisy sums as
-        exact; negative sums then become 0.
+        ``failure`` : probability that any noise bound fails. ``ignore_noise`` : if True, noisy sums are
+        treated as exact; negative sums then become 0.
         """
         layout = spec.layout
         post: Literal["none", "lp"] = "none" if ignore_noise else "lp"
@@ -152,7 +155,7 @@ class StageModel:
         )  # fmt: skip
 
     def completed(self) -> Floats:
-        """Return P~ (T, R, S) with rows that sum to 1. It is uniform for pairs without counts."""
+        """Return P~ (T, R, S) with rows that sum to 1. Rows of pairs without counts are uniform."""
         sums = self.transitions.sum(axis=-1, keepdims=True)
         lacking = np.maximum(0.0, 1.0 - sums)
         return self.transitions + lacking / self.transitions.shape[-1] * (lacking > 1e-9)
@@ -161,9 +164,9 @@ class StageModel:
 def value_widths(
     model: StageModel, spec: ProblemSpec, failure: float, known_rewards: bool, scale: float
 ) -> Floats:
-    """Return the widths w (H, R) of the module docstring.
+    """Return the widths w (H, R) of the module.
 
-    They bound the error that one visit to each pair contributes to the value of a policy. Each of the two
+    A width bounds the error that one visit to the pair contributes to the value of a policy. Each of the two
     concentration bounds (rewards and transitions) fails with probability at most ``failure`` / 2. ``scale``
     is ``width_scale``.
     """
@@ -180,20 +183,20 @@ def value_widths(
 
 @dataclass(frozen=True, eq=False)
 class StageState:
-    """State that a learner keeps between releases. It is public, because it depends on releases only.
+    """State that a learner keeps between releases. It depends only on releases, so it is public.
 
     Attributes
     ----------
     ties : (2,) words
         Key of the public random stream.
     memory
-        Data of the learner's class.
+        Data of the subclass.
     number : int
         Number of the last release that the learner has read; -1 before the first release.
     queue : tuple of (policy, users)
         Plans of the current batch. A policy is an (H, S) array of actions, stored as small integers.
     part : int
-        Number of plans of the queue that were already returned.
+        Number of plans of the queue that have been returned.
     """
 
     __repr__ = brief
@@ -208,7 +211,7 @@ class StageState:
 
 @dataclass(frozen=True, kw_only=True)
 class StagedLearner(Knobs):
-    """Base class of the learners that explore in stages. An option that is None takes the preset's value.
+    """Base class of the learners that explore in stages. If an option is None, the preset's value is used.
 
     Parameters
     ----------
@@ -221,16 +224,16 @@ class StagedLearner(Knobs):
         ``doubling``: each stage has twice as many users as the previous stage. ``squaring``: stage b has
         about 2 K^(1 - 2^-b) users (APEVE).
     explore_share : float
-        Largest share of all users who are in stages, in (0, 1]. The other users follow the best remaining
+        Largest share of all users who are in stages, in (0, 1]. All other users follow the best remaining
         policy.
     truncate : bool
-        True: remaining users who are too few for a whole stage form a shorter stage, as in the papers. False:
-        these users follow the best remaining policy.
+        True: remaining users who are too few for a whole stage form a shorter stage (as in the papers).
+        False: these users follow the best remaining policy.
     width_scale : float
         Factor of the widths that are computed from data. With a factor below 1, the widths are not confidence
         bounds.
     derive_visits, center_rewards, known_rewards : bool
-        Options that choose the sums in the query, see
+        Options that choose the sums in the query; see
         :class:`~discreet.learners.online.tabular_base.TabularLearner`.
     failure, noise_failure : float
         Probability that any concentration bound fails, and probability that any bound on the noise fails,
@@ -259,7 +262,7 @@ class StagedLearner(Knobs):
 
     def __post_init__(self) -> None:
         if self.known_rewards and self.center_rewards is None:
-            object.__setattr__(self, "center_rewards", False)  # because no rewards are queried
+            object.__setattr__(self, "center_rewards", False)  # no rewards are queried
         super().__post_init__()
         put = object.__setattr__
         if self.initial is not None:
@@ -281,7 +284,7 @@ class StagedLearner(Knobs):
     def least_users(self, spec: ProblemSpec) -> int:
         """Return the smallest number K of users that allows one stage and one user after it.
 
-        ``spec`` : facts of the problem, of which H and R are used.
+        ``spec`` : facts of the problem. Only H and R are used.
         """
         one = self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1)
         least = math.floor(one / float(self.explore_share or 1.0))
@@ -290,7 +293,7 @@ class StagedLearner(Knobs):
         return least
 
     def _explorers(self, users: int) -> int:
-        """Return the largest number of users who can be in stages, if there are ``users`` users in total."""
+        """Return the largest number of users who can be in stages, for ``users`` users in total."""
         return int(float(self.explore_share or 1.0) * (users - 1))
 
     def sizes(self, spec: ProblemSpec) -> tuple[int, ...]:
@@ -344,9 +347,9 @@ class StagedLearner(Knobs):
         return StageState(spec, np.array(ties, dtype=np.uint64), self._memory(spec))
 
     def plan(self, state: StageState, release: Release, ask: Ask | None = None) -> tuple[Plan, StageState]:
-        """Return the next users' policy and the new state; ``state`` is not changed.
+        """Return the next users' policy and the new state. ``state`` does not change.
 
-        ``release`` is the newest release. The first call with a release computes a queue of policies and
+        ``release`` is the latest release. The first call with a release computes a queue of policies and
         returns the first of them. Each further call with the same release returns the next policy of the
         queue. Raises ``ValueError`` if the queue is empty. ``ask`` is not used.
         """
@@ -370,14 +373,14 @@ class StagedLearner(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         if self.width_scale is not None and self.width_scale < 1.0:
             yield f"width_scale = {self.width_scale:g} is below 1"
         if self.explore_share is not None and self.explore_share < 1.0:
             yield f"explore_share = {self.explore_share:g} is below 1"
 
     def summary(self) -> str:
-        """Return a text that lists the options and says whether the regret theorem holds for them.
+        """Return a string that lists the options and states whether the regret theorem holds for them.
 
         The privacy guarantee never depends on the options.
         """

@@ -1,11 +1,11 @@
-r"""Value iteration and policy optimization for rewards without a bound, which devices truncate.
+r"""Value iteration and policy optimization for unbounded rewards, which devices clip.
 
 Rewards X have means in [0, 1] and moments E|X|^(1 + v) <= u with 0 < v <= 1. The threshold B is public. A
 device clips X to [-B, B]. Let X_B be the result. The device reports the reward y = X_B / (2 B) + 1/2, which
-is in [0, 1] (:func:`truncated`). Therefore the query, the noise and the guarantee are those of rewards in
-[0, 1]. The learner converts the noisy sums of y - 1/2 to sums of X_B before it plans.
+is in [0, 1] (:func:`truncated`). Therefore the query, the noise and the guarantee are those of rewards in [0,
+1]. The learner converts the noisy sums of y - 1/2 to sums of X_B before it plans.
 
-**What is lost.** For n rewards (Bubeck, Cesa-Bianchi and Lugosi 2013):
+**Effect of clipping.** For n rewards (Bubeck, Cesa-Bianchi and Lugosi 2013):
 
     |E X_B - E X| <= u B^(-v),                              the bias,
 
@@ -14,24 +14,24 @@ is in [0, 1] (:func:`truncated`). Therefore the query, the noise and the guarant
     s sqrt(2 L / n) + 2 B L / (3 n),                        the error of the mean of X_B.
 
 The third bound holds with probability 1 - e^(-L) (Bernstein). The noise of a sum of X_B is 2 B times that of
-a sum of y. The bias does not shrink with the number of users. A user can lose up to 2 H u B^(-v) by it.
+a sum of y. The bias does not decrease with the number of users. The bias costs a user at most 2 H u B^(-v).
 
-**Bonus.** It is that of the bounded learner with three changes. The Hoeffding width of rewards in [0, 1] is
-sqrt(L / (2 n)), so the coefficient L_r of 1 / sqrt(D) is multiplied by 2 s. The noise bound E_2 of rewards
-is multiplied by 2 B. If there is noise, 2 B L / 3 is added to E_2. The bias is left out: it would be equal
-for all pairs, and would not change the order of Q below the cap.
+**Bonus.** The bonus is that of the learner for bounded rewards, with three changes. The Hoeffding width of
+rewards in [0, 1] is sqrt(L / (2 n)), so the coefficient L_r of 1 / sqrt(D) is multiplied by 2 s. The noise
+bound E_2 of rewards is multiplied by 2 B. If there is noise, 2 B L / 3 is added to E_2. The bias is not part
+of the bonus: it would be equal for all pairs and would not change the order of Q below the cap.
 
 **Threshold.** Let c bound the noise of a sum of y. The bias and the error 2 B c / n from noise are equal at
 
     B = (u n / (2 c))^(1 / (1 + v)),                        see :func:`balanced_threshold`.
 
-Let N be the last number of visits of a pair, and use the B of N for all n. The sum of the errors over n is
-then O~((u N)^(1 / (1 + v)) c^(v / (1 + v))). A threshold that grows with n has the same order, without a
-logarithm. Therefore B is fixed, and batches with different B need not be combined.
+Let N be the last number of visits of a pair, and suppose that the B for N visits is used at all n. The sum of
+the errors over n is then O~((u N)^(1 / (1 + v)) c^(v / (1 + v))). A threshold that grows with n has the same
+order, without a logarithm. Therefore B is fixed, and batches with different B need not be combined.
 
 **Source.** Wu, Zhou, Chowdhury and Wang (2023, arXiv 2306.01121) propose both algorithms, with robust
-estimators of means. Only their abstract was available here. The bonus is derived above and is not theirs, so
-their theorems do not cover it. Experiments are in benchmarks/heavy_tails.md.
+estimators of means. Only their abstract was available here. The bonus is derived above and is not that of the
+paper, so its theorems do not cover the bonus. benchmarks/heavy_tails.md has experiments.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def truncated(rewards: ArrayLike, threshold: float) -> Floats:
 
 
 def balanced_threshold(moment: float, order: float, visits: float, noise: float) -> float:
-    """Return the threshold B at which the bias and the noise of a mean reward have equal bounds.
+    """Return the threshold B at which the bounds on bias and noise of a mean reward are equal.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def balanced_threshold(moment: float, order: float, visits: float, noise: float)
     order : float
         v in (0, 1].
     visits : float
-        Number n > 0 of visits of a pair. It must be public, for example a guess.
+        Public number n > 0 of visits of a pair, for example an estimate made without data.
     noise : float
         Bound c > 0 of the noise of a sum of rewards in [0, 1].
 
@@ -98,7 +98,7 @@ def balanced_threshold(moment: float, order: float, visits: float, noise: float)
 
 @dataclass(frozen=True, kw_only=True)
 class _Truncated(PostProcessed):
-    """Learner that plans in the original units of rewards that devices truncate."""
+    """Learner that plans in the original units of rewards that devices clip."""
 
     threshold: float | None = None
     moment: float | None = None
@@ -120,7 +120,7 @@ class _Truncated(PostProcessed):
 
     @property
     def _tails(self) -> tuple[float, float]:
-        """Return the threshold B, and the bound s = sqrt(u B^(1 - v)) of the standard deviation."""
+        """Return the threshold B and the bound s = sqrt(u B^(1 - v)) on the standard deviation."""
         b, u, v = self.truncates_at, float(self.moment or 0.0), float(self.order or 0.0)
         return b, (u * b ** (1.0 - v)) ** 0.5
 
@@ -150,14 +150,14 @@ class _Truncated(PostProcessed):
         return errors
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         yield f"rewards are truncated at {self.threshold:g}: the bias of truncation is not in the bonus"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeavyUCBVI(_Truncated, PrivateUCBVI):
-    """Private value iteration for heavy-tailed rewards (after Wu et al. 2023), Hoeffding bonus.
+    """Private value iteration for heavy-tailed rewards, with a Hoeffding bonus (after Wu et al. 2023).
 
     Parameters
     ----------

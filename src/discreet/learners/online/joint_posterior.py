@@ -2,42 +2,39 @@ r"""Joint learner: one stationary model is fitted to all releases jointly, and p
 
 The learner is for environments that are declared stationary. The noisy counts of a single pair do not show
 whether a rare transition to a goal exists. However, a model with a false transition of this kind predicts
-many users at the goal at every later step, and the counts at the goal contradict this. Therefore all releases
-are used jointly. The fitted model predicts the flow of users under all policies that were ever published. It
-is the model under which all noisy counts are most likely
+many users at the goal at every later step. The counts at the goal contradict this prediction. Therefore all
+releases are used jointly. The model predicts the flow of users under all policies that were ever published.
+The fit selects the model under which all noisy counts are most likely
 (:mod:`discreet.learners.online.joint_posterior_kernels`). The learner has four parts.
 
 - *Fit*. At each release, the model is fitted again, starting at the last fit.
 - *Exploration* uses samples of the model instead of a bonus. A batch is split into a few sub-batches, with
   one sample for each. To draw a sample, the measurements are perturbed at random by a fraction ``width`` of
-  their standard deviation. A draw from the prior replaces the mean of the prior. Then the model is fitted.
-  The fit starts between the last fit and the draw. The users of the sub-batch follow the optimal policy of
-  the sample. Without data, the sample is a draw from the prior. The prior is optimistic: about two pairs in
-  five have a mean reward near 1. The first batch does not use samples; each policy repeats one action.
-- *Query*. The learner queries transitions per step, and rewards that are summed over steps and clipped to a
-  total of C per user. C starts at 3. Later it is three times the released mean return. When C reaches H / 2,
-  the noise of clipped sums is almost as large as that of centred rewards per step, which contain more
-  information. Therefore centred rewards then replace the clipped sums
-  (:class:`~discreet.core.count_query.CountQuery`, cut).
+  their standard deviation. A draw from the prior replaces the mean of the prior. Then the model is fitted,
+  with a start between the last fit and the draw. The users of the sub-batch follow the optimal policy of the
+  sample. Without data, the sample is a draw from the prior. The prior is optimistic: about two pairs in five
+  have a mean reward near 1. The first batch does not use samples; each of its policies repeats one action.
+- *Query*. The learner queries transitions per step. It also queries rewards that are summed over steps and
+  clipped to a total of C per user. C starts at 3. Later it is three times the released mean return. When C
+  reaches H / 2, centred rewards per step replace the clipped sums, because they have almost the same noise
+  and contain more information (:class:`~discreet.core.count_query.CountQuery`, cut).
 - *Misfit test*. At each release, the residuals of all transition counts are compared with the known
   distributions of noise and sampling (:func:`~discreet.learners.online.joint_posterior_kernels.misfit`). This
   test detects an environment that was declared stationary but is not. The learner then passes all
-  measurements to a
-  :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`, which does not assume that steps are equal,
-  and continues as that learner.
+  measurements to a :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`, which does not assume that
+  steps are equal. All later policies are those of the noise-aware learner.
 
 Privacy is proved: policies, C and the change to the other learner are functions of public facts and of
 releases. Regret is not proved: the samples vary less than the posterior, and the fit finds a local optimum.
 
 **Origin of the defaults.** The learning rate, the wide sample and the size of the first batch were chosen on
-two sets of environments. One set is the training environments of ``benchmarks.leaderboard.env_suites``. The
-other set is random MDPs with seeds 100 to 199 in which all pairs have rewards. The priors, ``width``, the
-shares and the rule for C come from a prototype. The prototype was tried on environments of the benchmark
-suite, including RiverSwim. These values were not tuned again, and no value was tuned on the suite.
+the training environments of ``benchmarks.leaderboard.env_suites`` and on random MDPs. The priors, ``width``,
+the shares and the rule for C come from a prototype. The prototype was tried on environments of the benchmark
+suite, including RiverSwim. No value was tuned on the suite.
 
 Sources: Thompson 1933 and Osband, Russo and Van Roy 2013 (posterior sampling); Papandreou and Yuille 2010
 (samples by fitting perturbed data). The joint likelihood of noisy releases, the rule for C and the misfit
-test are our own.
+test are not from the literature.
 """
 
 from __future__ import annotations
@@ -72,25 +69,25 @@ Part = tuple[Ints, int]
 
 _FIRST_CUT = 3.0  # First value of C.
 _CUT_OVER_RETURN = 3.0  # Later, C is this number times the released mean return.
-# Centred rewards replace clipped sums when C is at least this share of H. A clipped sum with this C has 0.7
-# times the noise of centred rewards that are summed over steps.
+# Centred rewards replace clipped sums when C is at least this share of H. At this C, the noise of a clipped
+# sum is 0.7 times that of centred rewards that are summed over steps.
 _CENTERED_FROM = 0.5
-# If the standard deviation of the noise equals the sensitivity (``noise_unit`` is 1), the first batch has
-# this number times sqrt(pairs) users.
+# Let the standard deviation of the noise equal the sensitivity (``noise_unit`` is 1). Then the first batch
+# has this number times sqrt(pairs) users.
 _FIRST_BATCH = 56.0 / 4.2247
-# If the standard deviation of the noise equals the sensitivity, the fit of a sample after this number of
-# users starts halfway between the draw from the prior and the last fit.
+# With ``noise_unit`` 1, the fit of a sample after this number of users starts halfway between the draw from
+# the prior and the last fit.
 _HALF_WAY = 50.0 / 4.2247
 _LEAST_FIRST = 8  # Smallest number of users in the first batch.
 # Normal prior of the logits. The logits of transitions and of the first state have mean 0 and std _ROW_STD.
 # The logits of mean rewards have mean _REWARD_MEAN and std _REWARD_STD.
 _ROW_STD, _REWARD_STD, _REWARD_MEAN = 3.0, 4.0, -1.0
-_ALARM = 5.0  # Misfit threshold in std: see tests/learners/online/joint_posterior/test_misfit.py.
+_ALARM = 5.0  # Misfit threshold in std; see tests/learners/online/joint_posterior/test_misfit.py.
 _ALARM_RELEASES = 3  # Number of releases before the first misfit test.
 _STARTS = 2**20  # First index of the random streams of repeated fits; lower indices are for samples.
 _CAREFUL = 0.1  # Factor of the learning rate in a second fit, if the first fit decreased the likelihood.
-# After a failed misfit test, this number of fits is made with three times the steps. The most likely is
-# tested.
+# After a failed misfit test, this number of fits is made, each with three times the steps. The most likely
+# fit is tested.
 _AGAIN = 3
 _UNKNOWN_NOISE = 4.2247  # Noise std / sensitivity at (1, 1e-6), used if the budget is not known.
 _QUIET = 1.0  # If the noise unit is below this value, a fit has more steps.
@@ -99,8 +96,8 @@ _QUIET = 1.0  # If the noise unit is below this value, a fit has more steps.
 def noise_unit(spec: ProblemSpec) -> float:
     """Return the standard deviation of the noise at the full budget, divided by the l2 sensitivity.
 
-    It is 0 without noise. The scale of Laplace noise is proportional to the l1 sensitivity, which is sqrt(2
-    H) times the l2 sensitivity for transitions.
+    The result is 0 without noise. The scale of Laplace noise is proportional to the l1 sensitivity, which is
+    sqrt(2 H) times the l2 sensitivity for transitions.
     """
     budget = spec.budget
     if budget is None:
@@ -118,7 +115,7 @@ def noise_unit(spec: ProblemSpec) -> float:
 
 @dataclass(frozen=True, eq=False)
 class JointState:
-    """State of the learner between releases. It is public, because it depends on releases only.
+    """State of the learner between releases. It depends only on releases, so it is public.
 
     Attributes
     ----------
@@ -135,12 +132,12 @@ class JointState:
     number : int
         Number of the last release that the learner has read; -1 before the first release.
     queue, open : tuples of parts
-        ``queue`` holds the sub-batches that do not have a policy yet. ``open`` holds the sub-batches that got
-        a policy since that release.
+        ``queue`` holds the sub-batches without a policy. ``open`` holds the sub-batches that got a policy
+        after the last release.
     misfit : float
         Misfit of the last fit, in standard deviations.
     inner : LearnerState, optional
-        State of the noise-aware learner if it has taken over, else None.
+        State of the noise-aware learner if it plans the policies; otherwise None.
     """
 
     __repr__ = brief
@@ -165,21 +162,22 @@ class JointPosterior(Knobs):
     The environment must be declared stationary (``Spec.stationary``). The privatizer must release clipped
     rewards: ``Central`` with release ``auto``, ``decaying`` or ``batches``, or ``NoPrivacy``. Simulations are
     not fused: a run of 20 000 users takes about 1 second with 6 states, and 3 seconds with 20 states. The
-    cost of a release is proportional to the number of releases so far, which grows with the logarithm of the
-    number of users.
+    cost of a release is proportional to the number of releases so far. This number grows with the logarithm
+    of the number of users.
 
     Parameters
     ----------
     samples : int
-        Number of models that are drawn for each batch, at least 1. If there are several samples, all except
-        the last have equal numbers of users, and ``wide_share`` sets the number for the last sample.
+        Number of models that are drawn for each batch, at least 1. If there are several samples,
+        ``wide_share`` sets the number of users of the last sample. All other samples have equal numbers of
+        users.
     width : float
-        Size of the perturbation of measurements for all samples except the last, in standard deviations of a
-        measurement.
+        Size of the perturbation of measurements, in standard deviations of a measurement. This option applies
+        to all samples except the last.
     wide, wide_share : float
-        Width of the last sample, and its share of the batch, in [0, 1). Samples with a small width stop
-        trying actions that are slightly better but look bad by chance. The wide sample continues to explore,
-        at a small cost. If ``samples`` is 1, these options have no effect.
+        Width of the last sample, and its share of the batch, in [0, 1). With a small width, samples stop
+        taking actions that are slightly better but have low estimates by chance. The wide sample continues to
+        explore, at a small cost. If ``samples`` is 1, these options have no effect.
     replan_growth : float
         Factor by which the number of users grows from one release to the next, above 1.
     fit_steps : int
@@ -191,7 +189,8 @@ class JointPosterior(Knobs):
         Share of the privacy budget for rewards, in (0, 1).
     hand_over : bool
         True: if the environment is clearly not stationary, the noise-aware learner takes over. False: the
-        learner keeps its model, and never learns an environment that is wrongly declared stationary.
+        learner keeps its model. The learner then never learns an environment that is wrongly declared
+        stationary.
     """
 
     samples: int | None = None
@@ -237,7 +236,7 @@ class JointPosterior(Knobs):
         return replace(self, fit_steps=120 if noise_unit(spec) < _QUIET else 60)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule. Public facts determine the first batch; later release times are geometric."""
+        """Return the schedule. Public facts determine the first batch. Later release times are geometric."""
         self._check(spec)
         if spec.users is None:
             return Schedule(None, reads="measurements", plans="deterministic")
@@ -250,7 +249,7 @@ class JointPosterior(Knobs):
         )
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query for transition counts per step, and for clipped or centred rewards."""
+        """Return the query for transition counts per step and for clipped or centred rewards."""
         self._check(spec)
         return CountQuery(
             spec.layout,
@@ -290,9 +289,9 @@ class JointPosterior(Knobs):
         )  # fmt: skip
 
     def plan(self, state: JointState, release: Release, ask: Ask | None = None) -> tuple[Plan, JointState]:
-        """Return the next users' policy and the new state; ``state`` is not changed.
+        """Return the next users' policy and the new state. ``state`` does not change.
 
-        ``release`` is the newest release. The first call with a release computes a queue of policies and
+        ``release`` is the latest release. The first call with a release computes a queue of policies and
         returns the first of them. Each further call with the same release returns the next policy of the
         queue. Raises ``ValueError`` if the queue is empty. ``ask`` is not used.
         """
@@ -331,7 +330,7 @@ class JointPosterior(Knobs):
         return replace(state, number=release.number, queue=tuple(x for x in parts if x[1]), open=())
 
     def _with(self, state: JointState, release: Release) -> JointState:
-        """Return the state with the new measurement added, and with the value of C for the next batch."""
+        """Return the state that includes the new measurement and the value of C for the next batch."""
         old, (moves, rewards, sigmas, newest) = state.evidence, _newest(state, release)
         laplace = "laplace" in newest.estimates[TRANSITIONS].law.family
         centered = CENTERED_REWARDS in newest.estimates
@@ -365,7 +364,7 @@ class JointPosterior(Knobs):
         work, steps, rate = _scratch(state), int(mine.fit_steps or 1), float(mine.rate or 0.0)
         theta = _descended(state.theta, state.theta, mean, std**-2.0, evidence, work, steps, rate)
         off = _misfit(theta, evidence, work)
-        if self.hand_over and off > _ALARM and number >= _ALARM_RELEASES:  # test better fits, too
+        if self.hand_over and off > _ALARM and number >= _ALARM_RELEASES:  # test better fits too
             best, slope = np.inf, np.zeros_like(theta)
             for k in range(_AGAIN):
                 other = theta.copy()
@@ -382,7 +381,7 @@ class JointPosterior(Knobs):
         return replace(state, theta=theta, misfit=off)
 
     def _sampled(self, state: JointState, release: Release) -> list[Ints]:
-        """Return the optimal policies of models that are drawn near the last fit, each as (H, S) rows."""
+        """Return the optimal policies of models drawn near the last fit, each as (H, S) rows."""
         spec, work, policies = state.spec, _scratch(state), []
         for theta in self.samples_of(state, release.number, release.users):
             kernels.decode(theta, work)
@@ -394,7 +393,7 @@ class JointPosterior(Knobs):
     def samples_of(self, state: JointState, number: int, users: int) -> Iterator[Floats]:
         """Yield the logits of each model that is drawn at release ``number``, after ``users`` users.
 
-        The models are near that of the last fit, ``state.theta``.
+        The models are drawn near the last fit, ``state.theta``.
         """
         mine, evidence, coins_of = self.tuned(state.spec), state.evidence, state.ties
         mean, std = prior(state.spec.layout)
@@ -423,16 +422,16 @@ class JointPosterior(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield the parts of the learner that no regret theorem covers, as texts.
+        """Yield one string for each part of the learner that no regret theorem covers.
 
-        At least one text is yielded, because this learner has no theorem.
+        There is at least one string, because this learner has no theorem.
         """
         yield "posterior samples of a local fit, narrower than the posterior, replace confidence bounds"
         if self.hand_over:
             yield "hand_over = True leaves the model by a test of residuals"
 
     def summary(self) -> str:
-        """Return a text that lists the options. The privacy guarantee never depends on the options."""
+        """Return a string that lists the options. The privacy guarantee never depends on the options."""
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
 
 
@@ -483,10 +482,10 @@ def _descended(
 ) -> Floats:
     """Return the logits of a fit that starts at ``start`` and is at least as likely as ``safe``.
 
-    If the result of the fit is less likely than ``safe``, a second fit starts at ``safe`` with a tenth of
-    the learning rate. If its result is less likely too, ``safe`` is returned. The first steps of Adam
-    have about the size of the learning rate, even for logits that the data determine precisely. If many
-    users were measured, these steps can decrease the likelihood by more than later steps increase it.
+    If the result of the fit is less likely than ``safe``, a second fit starts at ``safe`` with a tenth of the
+    learning rate. If this result is also less likely, ``safe`` is returned. A fit can fail because the first
+    steps of Adam have about the size of the learning rate, even for logits that the data determine precisely.
+    With many users, these steps can decrease the likelihood by more than later steps increase it.
     """
     slope, found = np.zeros_like(start), start.copy()
     kernels.fit(found, prior_mean, precision, evidence, work, steps, rate)
@@ -508,7 +507,7 @@ def _misfit(theta: Floats, evidence: Evidence, work: Scratch) -> float:
 def _single_actions(layout: Layout, samples: int) -> list[Ints]:
     """Return the policies of the first batch, each as (H, S) rows. Each policy repeats one action.
 
-    In a state with fewer admissible actions, the policy takes the last admissible action instead.
+    If a state has fewer admissible actions, the policy takes the last admissible action there.
     """
     policies = []
     for j in range(max(samples, layout.actions)):
@@ -519,15 +518,15 @@ def _single_actions(layout: Layout, samples: int) -> list[Ints]:
 
 
 def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[float, float], Measurement]:
-    """Return the newest measurement as arrays.
+    """Return the latest measurement as arrays.
 
     Returns transition counts (H, R, S) and reward sums (H, R), the two standard deviations of their noise,
-    and the measurement itself. Clipped sums of rewards are stored at step 0, with 0 at later steps.
+    and the measurement itself. If reward sums are clipped, they are stored at step 0, and later steps have 0.
     """
     layout, newest = state.spec.layout, release.measurement
     if newest is None:
         raise ValueError(
-            "release: carries no measurement with noise of its own; use release 'batches', 'decaying' or "
+            "release: contains no measurement with separate noise; use release 'batches', 'decaying' or "
             "'auto'"
         )
     moves = layout.to_rows(newest.estimates[TRANSITIONS].value)
@@ -540,8 +539,8 @@ def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[
 def _next_cut(state: JointState) -> JointState:
     """Return the state with the value of C for the next batch.
 
-    One standard deviation of its noise is subtracted from the released mean return. C is three times the
-    result, rounded up to a multiple of 1/2. It never decreases, and it is at most H.
+    One standard deviation of the noise is subtracted from the released mean return. C is three times the
+    result, rounded up to a multiple of 1/2. C never decreases and is at most H.
     """
     evidence, horizon = state.evidence, float(state.spec.horizon)
     behind = 0.0
@@ -560,11 +559,11 @@ _INNER = NoiseAwareUCBVI(pooled="none")
 
 
 def _handed_over(state: JointState, share: float) -> JointState:
-    """Pass all measurements to a noise-aware learner, and return the state in which this learner plans.
+    """Pass all measurements to a noise-aware learner. Returns the state in which this learner plans.
 
     ``share`` is the budget share of rewards. The noise-aware learner needs reward sums per step, but clipped
     rewards are summed over steps. Therefore they are replaced by the reward sums per step that the fit
-    predicts, with the noise level of centred rewards. The weight of these replacements decreases as 1 /
+    predicts, with the noise level of centred rewards. The weight of these replacements falls like 1 /
     users^2.
     """
     spec, evidence, work = state.spec, state.evidence, _scratch(state)
@@ -611,9 +610,9 @@ def _into_inner(
 
 
 def _noted(state: JointState) -> LearnerState:
-    """Return the noise-aware learner's state that records the users since the last release.
+    """Return a state of the noise-aware learner that includes the users since the last release.
 
-    It records the policies of these users and their expected visits.
+    The state contains the policies of these users and their expected visits.
     """
     assert state.inner is not None
     memory, layout = state.inner.memory.copy(), state.spec.layout
@@ -640,7 +639,7 @@ def _step(
 
 
 def _inner_parts(state: JointState, users: int, batch: int) -> list[Part]:
-    """Return the policies of the noise-aware learner, as (H, S) rows, each with its number of users.
+    """Return the policies of the noise-aware learner as (H, S) rows, with their numbers of users.
 
     ``users`` is the number of users before the batch, and ``batch`` is the number of users in it.
     """

@@ -7,10 +7,8 @@ states is
     mu_{p,0} = start,    mu_{p,h+1}(s') = sum_s mu_{p,h}(s) P(s' | s, pi_p(h, s)).
 
 This gives the mean of each release under the model. Let N_j(h, s, a) be the sum of n_p mu_{p,h}(s) over the
-policies p of batch j with pi_p(h, s) = a. Let x_i be the sum over
-the users of batch i. The released stream is a S_i with S_i = x_i + lambda_i S_{i-1}. Here a is the gain, and
-lambda_i is the decay. The means
-are:
+policies p of batch j with pi_p(h, s) = a. Let x_i be the sum over the users of batch i. The released stream
+is a S_i with S_i = x_i + lambda_i S_{i-1}. Here a is the gain, and lambda_i is the decay. The means are:
 
 - Transition counts per step: a M_i(h, s, a) P(s' | s, a), with M_i = N_i + lambda_i M_{i-1}.
 - Rewards that are summed over steps and clipped, in time order, to at most C per user: a Q_i(s, a) w(s, a).
@@ -26,7 +24,7 @@ and each w(s, a) is the logistic function of a logit. The gradient is exact; it 
 recursion of the flow mu. A step of Adam costs O(policies H S^2 + releases H R S) operations.
 
 Sources: Dempster, Laird and Rubin 1977 for models of paths that are not observed; Kingma and Ba 2015 for
-Adam. The likelihood, the factor kappa and the variances are our own.
+Adam. The likelihood, the factor kappa and the variances were derived for this library.
 """
 
 from __future__ import annotations
@@ -46,11 +44,11 @@ Ints = NDArray[np.int64]
 SAMPLING = 0.5
 CUT_SAMPLING = 0.3  # Sampling variance of a sum of clipped rewards, divided by C times its mean.
 _FLOOR = 0.25  # Variance that is added to the noise variance of each released sum, divided by gain^2.
-# In the weights of the misfit: variance of a count, divided by the number of users whose policy chooses its
+# Variance of a count in the weights of the misfit, divided by the number of users whose policy chooses the
 # action.
 _WEIGH = 0.1
-_RARE = 2.0  # In the misfit, the sampling variance of each transition count is that of this many more counts.
-# Errors that do not count as misfit: a share of the mean, and a share of the users whose policy chooses the
+_RARE = 2.0  # Number that is added to each transition count for its sampling variance in the misfit.
+# Tolerance for errors in the misfit: a share of the mean, and a share of the users whose policy chooses the
 # action.
 _TOLERATED, _TOLERATED_SHARE = 0.05, 0.002
 
@@ -462,8 +460,8 @@ def misfit(evidence: Evidence, work: Scratch) -> float:
     for the error of a fit with a finite number of steps.
 
     The variance of the sum of Z^2 - 1 is 2 for each Z, plus the excess kurtosis of the noise. Users stay near
-    their state, so the sampling errors of different steps are correlated. For this reason, the part of the
-    variance that is due to sampling adds the same amount again for each further step.
+    their state, so the sampling errors of different steps are correlated. For this reason, 2 (H - 1) times
+    the squared share of sampling in the variance is added for each Z.
     """
     model, seen = work.model, work.seen
     releases, horizon, rows = seen.shape

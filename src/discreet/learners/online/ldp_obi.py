@@ -1,8 +1,8 @@
 r"""LDP-OBI (Garcelon, Perchet, Pike-Burke and Pirotta 2021): optimistic induction with local privacy.
 
-R-hat, N-hat and N3-hat are the noisy reward sums, visits and transition counts before user k. Let c1 bound
-the noise of R-hat, c2 that of N-hat, c3 that of the sum of N3-hat over s', and c4 that of an entry of N3-hat.
-With alpha > 1 and failure probability f,
+R-hat, N-hat and N3-hat are the noisy reward sums, visits and transition counts before user k. Bounds on their
+noise are c1 for R-hat, c2 for N-hat, c3 for the sum of N3-hat over s', and c4 for an entry of N3-hat. With
+alpha > 1 and failure probability f,
 
     r~ = R-hat / D_r,  D_r = N-hat + alpha c2,       P~ = N3-hat / D_p,  D_p = sum_s' N3-hat + alpha c3,
 
@@ -13,10 +13,10 @@ With alpha > 1 and failure probability f,
     Q = r~ + beta^r + P~ V + H beta^p,    V = min(H - h + 1, max_a Q).
 
 Denominators are at least 1. Negative counts are replaced by 0; otherwise optimism fails. The bound c3 is for
-a sum of S noise values. The paper pools the counts of all steps; here the option ``stationary`` decides. The
-regret without pooling is O~(sqrt(S^2 A H^3 T) + S^2 A sqrt(H^5 T) / epsilon). With ``constants="tight"``, the
-terms with square roots use the widths L_r and L_p of :mod:`discreet.learners.online.bonuses`, and the range
-of V[h+1] replaces H.
+a sum of S noise values. The paper pools the counts of all steps. Here the option ``stationary`` determines
+this. Without pooling, the regret is O~(sqrt(S^2 A H^3 T) + S^2 A sqrt(H^5 T) / epsilon). With
+``constants="tight"``, the terms with square roots use the widths L_r and L_p of
+:mod:`discreet.learners.online.bonuses`, and the range of V[h+1] replaces H.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from discreet.mechanisms.interfaces import ProblemSpec
 
 @dataclass(frozen=True, kw_only=True)
 class LDPOBI(ErrorAware, GreedyLearner):
-    """LDP-OBI (Garcelon et al. 2021) with any privatizer; the paper uses local privacy.
+    """LDP-OBI (Garcelon et al. 2021) with any privatizer. The paper uses local privacy.
 
     Parameters
     ----------
     preset : "default", "theory" or "paper"
-        ``default``: constants scaled down (heuristic). ``theory``: tight constants. ``paper``: the published
-        constants. The paper assumes a stationary problem; set ``stationary`` if yours is stationary.
+        ``default``: smaller constants (heuristic). ``theory``: tight constants. ``paper``: the published
+        constants. The paper assumes a stationary problem; set ``stationary`` if the problem is stationary.
     alpha : float
-        Factor of the noise bound that is added to the noisy counts in the denominators; the theory needs a
-        value above 1.
+        Factor of the noise bound. The product is added to the noisy counts in the denominators. The theory
+        needs a value above 1.
     clip_negative : bool
         True: replace negative counts by 0.
 
@@ -99,7 +99,7 @@ class LDPOBI(ErrorAware, GreedyLearner):
         return self._greedy_flags(flags)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.alpha is not None and self.alpha <= 1.0:
             yield f"alpha = {self.alpha:g} is not above 1"

@@ -1,26 +1,24 @@
 """Learner for contextual bandits: a Bayesian linear model that accounts for the privacy noise.
 
 Source: the queries are those of private linear bandits (Shariff and Sheffet 2018, arXiv 1810.00068; in
-batches as under shuffling, Chowdhury and Zhou 2022). The estimator and the exploration are ours.
+batches as under shuffling, Chowdhury and Zhou 2022). The estimator and the exploration are not from these
+papers.
 
-Each batch of users is released alone: the Gram matrices G and responses u of its users, by block, with noise.
-One user is in one batch, so all batches together have the privacy loss of one. From all batches the learner
-computes a posterior of the coefficients theta, which is post-processing:
+For each batch of users, the Gram matrices G and responses u of its users are released by block, with noise. A
+user is in one batch, so the privacy loss of all batches together is that of one batch. The learner computes a
+posterior of the coefficients theta from all batches, which is post-processing.
 
-1. Sums over batches are weighted by w_j = (n_j / max n)^gamma. The learner takes gamma = 0, 1/2 or 1,
-   whichever gives the least total posterior variance.
+1. Sums over batches are weighted by w_j = (n_j / max n)^gamma. The learner uses the gamma in {0, 1/2, 1} that
+   gives the smallest total posterior variance.
 2. The noisy response is u = G theta + e - E theta + w, with the privacy noises E and w and the error e of
-   rewards. Its covariance given theta is
-   C = sigma^2 G_2 + k (s_u^2 I + s_G^2 (||theta||^2 I + theta theta^T)),
-   where G_2 and k are the sums of G and of 1 with squared weights. Negative eigenvalues of noisy matrices are
-   set to 0. The posterior is N(m, S) with S^-1 = I / tau^2 + G C^-1 G and m = S G C^-1 u. The moments of
-   theta in C come from the posterior itself, in three rounds.
-3. In the next batch, some users take the action with the highest mean reward (greedy). The others
-   (explorers) each take the best action under their own draw of theta from the posterior. After n of K
-   users the share of explorers is (1 - n/K)^2 times its first value, since what they learn serves K - n
+   rewards. Its covariance given theta is C = sigma^2 G_2 + k (s_u^2 I + s_G^2 (||theta||^2 I + theta
+   theta^T)), where G_2 and k are the sums of G and of 1 with squared weights. Negative eigenvalues of noisy
+   matrices are set to 0. The posterior is N(m, S) with S^-1 = I / tau^2 + G C^-1 G and m = S G C^-1 u. The
+   moments of theta in C come from the posterior itself, in three rounds.
+3. In the next batch, some users take the action with the highest mean reward (greedy). All other users
+   (explorers) take the best action under a separate draw of theta from the posterior. After n of K users, the
+   share of explorers is (1 - n/K)^2 times its first value, because what they learn is useful only for K - n
    users.
-
-Before the first release, all users take random actions. The random numbers of explorers are public.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ class BatchSums:
 
 @dataclass(frozen=True, eq=False)
 class ContextState:
-    """State of the learner between releases. It is public, because it depends on releases only.
+    """State of the learner between releases. It depends only on releases, so it is public.
 
     Attributes
     ----------
@@ -75,8 +73,8 @@ class ContextState:
     root : (blocks, p, p) root of the posterior covariance; None before the first release.
     batches : sums of each released batch.
     seen : cumulative sums and noise variances in the last release.
-    number : number of the last release that was read.
-    part : number of plans made from it.
+    number : number of the last release that the learner has read.
+    part : number of plans that were made from this release.
     """
 
     __repr__ = brief
@@ -136,7 +134,7 @@ def _nonnegative(matrices: Floats) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearBandit(Knobs):
-    """Learner for users with real-valued contexts and one decision: see the module docstring.
+    """Learner for users with real-valued contexts and one decision. See the module for the method.
 
     Parameters
     ----------
@@ -147,14 +145,14 @@ class LinearBandit(Knobs):
     growth : float
         A batch ends when the number of users has grown by this factor, above 1.
     first : int, optional
-        Users in the first batch, who act at random. None: 8 D max(1, 3/4 s) for D coefficients and noise of
-        scale s, and at most K/8 (local privacy: K/32).
+        Number of users in the first batch. These users act at random. None: 8 D max(1, 3/4 s) for D
+        coefficients and noise of scale s, and at most K/8 (local privacy: K/32).
 
     Raises
     ------
     ValueError
-        If an option is out of its range. The methods raise it if ``spec.features`` is no FeatureMap or the
-        number of users is unknown.
+        If an option is out of its range. The methods also raise it if ``spec.features`` is not a FeatureMap
+        or the number of users is unknown.
     """
 
     FEATURES: ClassVar[type[FeatureMap]] = FeatureMap
@@ -214,7 +212,10 @@ class LinearBandit(Knobs):
 
     # --------------------------------------------------------------------------- planning
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> ContextState:
-        """Return the state before the first release. ``ties`` is not used: explorers draw in the runner."""
+        """Return the state before the first release.
+
+        ``ties`` is not used, because the runner draws for explorers.
+        """
         features = self._features(spec)
         return ContextState(spec, np.zeros((features.blocks, features.dimension)))
 
@@ -223,9 +224,9 @@ class LinearBandit(Knobs):
     ) -> tuple[Plan, ContextState]:
         """Return the next plan and the new state.
 
-        The policy of a plan is the posterior mean. Its context has the entry "random" (1,), which is 1 if
-        users act at random. For explorers it also has "root" (blocks, p, p), the root of the covariance of
-        their coefficients.
+        The policy of a plan is the posterior mean. The context of a plan has the entry "random" (1,), which
+        is 1 if users act at random. For explorers, it also has the entry "root" (blocks, p, p), the root of
+        the covariance of their coefficients.
 
         ``ask`` is not used. Raises ``ValueError`` if no user is left.
         """
@@ -300,7 +301,10 @@ class LinearBandit(Knobs):
         return best[1], best[2]
 
     def summary(self) -> str:
-        """Return a text that says which options are heuristics. The guarantee never depends on them."""
+        """Return a string that states which options are heuristics.
+
+        The guarantee never depends on the options.
+        """
         return "LinearBandit: no regret theorem holds (posterior sampling by a share of users)"
 
 

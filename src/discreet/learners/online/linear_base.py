@@ -1,19 +1,18 @@
 """Base of the learners with linear features: public schedule, tie-breaking, and planning from a release.
 
-The state of a learner is a function of releases only, as with the tabular learners
+The state of a learner is a function of releases only, as for tabular learners
 (:mod:`discreet.learners.online.tabular_base`). No option weakens a privacy guarantee. The option
-``known_rewards``, the schedule, and the query options of each class determine the query, and the privatizer
-sets the noise accordingly.
+``known_rewards``, the schedule and the query options of each class determine the query. The privatizer sets
+the noise accordingly.
 
 **Schedule.** By default, there is a release when the number of users has grown by the factor g = 1 + min(1/2,
 2.5 / d) since the last release. Here d is the dimension of the features. For example, g is 1.5 up to d = 5,
-and 1.05 at d = 50. For K users, noise is then drawn J ~ log K / log g times instead of K times. This rule was
-fitted to two experiments and has no theorem: with J <~ 2 d batches, optimism can fail. With
-``replan_every=1``, the learner replans for every user.
+and 1.05 at d = 50. For K users, noise is drawn about log K / log g times instead of K times. This rule was
+fitted to two experiments and has no theorem. With fewer than about 2 d batches, optimism can fail.
 
-With ``switching="determinant"``, the learner reads every release, but changes the policy only if the
-determinant of a regularised Gram matrix has doubled since the last change (Ngo et al. 2022). It changes the
-policy at most ``switches`` times. These matrices are released, so the rule is post-processing.
+With ``switching="determinant"``, the learner reads every release but changes the policy only if the
+determinant of a regularised Gram matrix has doubled since the last change (Ngo et al. 2022). The policy
+changes at most ``switches`` times. The Gram matrices are released, so the rule is post-processing.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ SHARED: Mapping[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class LinearState:
-    """State that a learner keeps between releases. It is public, because it depends on releases only.
+    """State that a learner keeps between releases. It depends only on releases, so it is public.
 
     Attributes
     ----------
@@ -59,11 +58,11 @@ class LinearState:
     values, q : (H + 1, S) and (H, R)
         Optimistic V and Q of the last plan. R is the number of admissible state-action pairs.
     context : mapping
-        Public arrays of the plan that users' contributions depend on, including (H + 1, S) ``values``.
+        Public arrays of the plan, including (H + 1, S) ``values``. Users' contributions depend on them.
     releases : int, optional
         Number J of noisy releases; None if the number of users is not known.
     fit
-        Last estimate, in the format of the learner's class.
+        Last estimate. Its type depends on the class of the learner.
     log_dets : (n,), optional
         Log determinants of the regularised Gram matrices when the policy last changed.
     number : int
@@ -92,11 +91,11 @@ class LinearState:
     part: int = 0
 
     def union(self, release: Release) -> float:
-        """Return the factor of the union bound over all releases, at ``release``.
+        """Return the factor of the union bound over all releases, for the release number ``release``.
 
         A failure probability is divided by this factor, so that bounds hold at all releases simultaneously.
-        The factor is J. If J is not known, it is j (j + 1) at the j-th release; the inverses 1/2 + 1/6 + 1/12
-        + ... sum to 1.
+        The factor is J. If J is not known, it is j (j + 1) for the j-th release, because the inverses 1/2 +
+        1/6 + 1/12 + ... sum to 1.
         """
         if self.releases is None:
             return float(max(1, release.number) * (release.number + 1))
@@ -105,7 +104,10 @@ class LinearState:
 
 @dataclass(frozen=True, eq=False)
 class PlanningResult:
-    """Result of planning from one release. The fields have the same meaning as in :class:`LinearState`."""
+    """Result of planning from one release.
+
+    The fields have the meaning that they have in :class:`LinearState`.
+    """
 
     values: Floats
     q: Floats
@@ -115,7 +117,7 @@ class PlanningResult:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearLearner(Knobs):
-    """Base class of the learners with linear features. An option that is None takes the preset's value.
+    """Base class of the learners with linear features. If an option is None, the value of the preset is used.
 
     Parameters
     ----------
@@ -125,14 +127,13 @@ class LinearLearner(Knobs):
     replan_every, replan_growth : int, float, optional
         ``replan_every``: release after this number of users. ``replan_growth``: release when the number of
         users has grown by this factor; 1.0 means a release after every user. If neither is given, the factor
-        is the default of :mod:`discreet.learners.online.linear_base`.
+        g of :mod:`discreet.learners.online.linear_base` is used.
     switching : "release" or "determinant"
         ``release``: change the policy at every release. ``determinant``: change the policy only when a
-        determinant has doubled (no theorem with noise).
+        determinant has doubled (no theorem covers this with noise).
     switches : int, optional
         Largest number of policy changes with ``switching="determinant"``. None: n d log2(1 + K) for n steps
-        with a Gram matrix, dimension d and K users. With exact sums, determinants can double only slightly
-        more often than this.
+        with a Gram matrix, dimension d and K users.
     known_rewards : bool
         True: use the public rewards of the problem. False: estimate rewards from a separate released family.
     failure : float
@@ -148,7 +149,7 @@ class LinearLearner(Knobs):
     ------
     ValueError
         If an option is out of its range; the message names the option. The methods ``schedule``, ``query``
-        and ``begin`` raise it too, if the options do not fit the problem.
+        and ``begin`` also raise it if the options do not fit the problem.
     """
 
     bonus_scale: float | None = None
@@ -243,7 +244,7 @@ class LinearLearner(Knobs):
         return LinearState(spec, np.array(ties, dtype=np.uint64), values, q, {"values": values}, releases)
 
     def plan(self, state: LinearState, release: Release, ask: Ask | None = None) -> tuple[Plan, LinearState]:
-        """Return the next users' plan (policy and context), and the new state; ``state`` is not changed.
+        """Return the next users' plan (policy and context) and the new state. ``state`` does not change.
 
         The first call with a new release computes the values and assigns the first sub-batch. Each further
         call with the same release assigns the next sub-batch. ``ask`` is the method ``answer`` of the
@@ -309,7 +310,7 @@ class LinearLearner(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         if self.bonus_scale is None or self.bonus_scale < 1.0:
             said = ".1 (.03 when private)" if self.bonus_scale is None else f"{self.bonus_scale:g}"
             yield f"bonus_scale = {said} is below 1"
@@ -319,7 +320,7 @@ class LinearLearner(Knobs):
             yield "switching = 'determinant': under noise its usual analysis fails (arXiv 2605.23131)"
 
     def summary(self) -> str:
-        """Return a text that lists the options and says whether the regret theorem holds for them.
+        """Return a string that lists the options and states whether the regret theorem holds for them.
 
         The privacy guarantee never depends on the options.
         """

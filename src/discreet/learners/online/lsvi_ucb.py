@@ -1,56 +1,60 @@
-"""Batched LSVI-UCB for linear MDPs, with or without privacy. It uses a released model or queries about V.
+"""Batched LSVI-UCB for linear MDPs, with or without privacy. The queries are for a model, or for sums that
+depend on V.
 
 Sources: Jin, Yang, Wang and Jordan (2020) for LSVI-UCB; Luyo et al. (2021), algorithm 2, for the private
 batched form; Ngo, Vietri and Wu (2022) for the rule that changes the policy.
 
 Let b_h = H - h be the upper bound of V_h (steps h start at 0). Let Lambda = sum phi phi^T + noise + L I,
-where the noisy Gram matrix comes from the last release and L is the ridge. V and Q
-are computed backward over h:
+where the noisy Gram matrix comes from the last release and L is the ridge. V and Q are computed backward over
+h:
 
     Q_h = clip(estimate_h + bonus_scale beta_h ||phi||_{Lambda^-1}, 0, b_h),   V_h = max_a Q_h.
 
-Users follow the greedy policy. The option ``response`` selects how ``estimate_h`` is computed.
+Users follow the greedy policy. The option ``response`` selects the computation of ``estimate_h``.
 
-* ``"requery"``: the estimate is c + phi^T Lambda^-1 u, where c is the centre of the targets and u is
-  the sum of phi (r + V_{h+1}(s') - c) over *all* users so far. The sum u is queried again for each V
-  (argument ``ask``), because the trusted core stores the trajectories. Without privacy and with c = 0 this is
-  LSVI-UCB. With J rounds of queries, each round gets 1 / J of the budget for responses, so their noise grows
-  as sqrt(J).
+* ``"requery"``: the estimate is c + phi^T Lambda^-1 u, where c is the centre of the targets and u is the sum
+  of phi (r + V_{h+1}(s') - c) over *all* users so far. The sum u is queried again for each V (argument
+  ``ask``), because the session stores the trajectories. Without privacy and with c = 0, this is LSVI-UCB.
+  With J rounds of queries, each round gets 1 / J of the budget for responses, so their noise grows like
+  sqrt(J).
 * ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released as running sums, in addition to
   the Gram matrix. Planning uses the estimate r^ + P^ V, which is computed from these sums
   (:func:`~discreet.learners.estimation.linear_regression.model_values`). A new V does not need a further
-  query, and users under local privacy can send these sums. The error of M V grows with ||V - mean V||_2, so
-  this form is suitable for small S.
+  query. Users under local privacy can send these sums. The error of M V grows with ||V - mean V||_2, so this
+  form is suitable for small S.
 
 **Centring** does not cause bias if 1 is in the span of the features, 1 = phi^T v. Without noise, sum phi =
 (Lambda - L I) v. Therefore the predictions of a response centred at c and of a response centred at c' differ
 by L (c - c') phi^T Lambda^-1 v. Apart from this difference and from ``project``, the model form equals the
-requery form centred at 1/2 + mean V. Centring affects optimism: for pairs without data the prediction is c,
-so targets that are not centred need a larger bonus.
+requery form centred at 1/2 + mean V. Centring affects optimism: for pairs without data, the prediction is c.
+Targets that are not centred therefore need a larger bonus.
 
-**Stationary problems.** With ``stationary=True`` the released sums of phi phi^T, phi (r - 1/2) and phi
-(e_{s'} - 1/S)^T are added over the steps h = 0 .. H - 2. All three sums must be over the same steps: the
+**Stationary problems.** With ``stationary=True``, the released sums of phi phi^T, phi (r - 1/2) and phi
+(e_{s'} - 1/S)^T are added over the steps 0 to H - 2. All three sums must be over the same steps: the
 estimates are then a regression on the transitions of these steps. The last step has no next state in the
 sums, so it is left out. If H = 1, nothing is shared. The noise matrices of the steps are independent, so the
-edge of their sum is sqrt(sum edge_h^2), while the signal is H - 1 times as large as that of a step. This is
-post-processing of the same query. The requery form cannot share: each response is a sum over one step.
+edge of their sum is sqrt(sum edge_h^2). The signal is H - 1 times as large as that of a step. Adding sums
+over steps is post-processing of the same query. The requery form cannot share sums: each response is a sum
+over one step.
 
-**First batch.** Until the first release, users act at random. Its size must not be a share of K, or regret
-is linear in K. After n users a Gram matrix has a mean eigenvalue of about n x, where x is the mean of
-||phi||^2 / d over all pairs. Let m be the number of users at which it is 2.4 times the spectral edge of the
-noise. In the requery form m is doubled, because responses have noise too. The first release is made after m
-users, or after sqrt(m K) / 32 if this is more, and at the latest after K / 32. With few users at random the
-learner sometimes keeps a bad policy for long, which costs more if K is large.
+**First batch.** Until the first release, users act at random. The size of the first batch must not be a fixed
+share of K, because regret would then be linear in K. After n users, a Gram matrix has a mean eigenvalue of
+about n x, where x is the mean of ||phi||^2 / d over all pairs. Let m be the number of users at which this
+eigenvalue is 2.4 times the spectral edge of the noise. In the requery form, m is doubled, because responses
+have noise too. The first release is made after m users, or after sqrt(m K) / 32 if this is more, and at the
+latest after K / 32. With few random users, the learner sometimes keeps a bad policy for a long time, which
+costs more if K is large.
 
 **Schedules.** A theorem covers a release after every user, and B static batches (with an additional regret of
 O~(d H^2 K / B)). Without noise, a theorem also covers policy changes that the determinant triggers. With
 noise, the released matrices need not grow from one release to the next, and the usual analysis of these
 changes fails (abstract of Zhou 2026, arXiv 2605.23131). Zhou proposes another rule, which is not implemented
-here. The default schedule is geometric, with the growth factor 1 + min(1/2, 2.5 / d), and with privacy at
-least 1.25. This default has no theorem. ``switching="determinant"`` keeps the policy until det Lambda_h of
-the *released* matrices has doubled for some h. This rule is a function of releases at scheduled times, so it
-costs no budget. Releases cost the same budget, whether or not the policy changes. If ``switches`` is given,
-at most this number of rounds of queries is planned, and each round gets a larger share of the budget.
+here. The default schedule is geometric, with the growth factor 1 + min(1/2, 2.5 / d). With privacy, the
+factor is at least 1.25. This default has no theorem. ``switching="determinant"`` keeps the policy until det
+Lambda_h of the *released* matrices has doubled for some h. This rule is a function of releases at scheduled
+times, so it costs no budget. Releases cost the same budget, with or without a policy change. If ``switches``
+is given, at most this number of rounds of queries is planned, and each round gets a larger share of the
+budget.
 
 **Privacy.** All computations here are post-processing. The schedule and six options determine the queries,
 and the privatizer sets the noise accordingly. The six options are ``response``, ``centre``, ``span``,
@@ -89,7 +93,7 @@ from discreet.mechanisms.linear.linear_queries import GRAM, MODEL_REWARDS, SUCCE
 
 Form = Literal["model", "requery"]
 
-# By default, the rows of P^ are projected onto the simplex only if P^ has at most this number of entries.
+# By default, rows of P^ are projected onto the simplex only if P^ has at most this number of entries.
 _MOST_ROWS = 2**20
 
 # These values were chosen by measurement: benchmarks/linear.md, "LSVI-UCB".
@@ -112,25 +116,24 @@ class LSVIUCB(LinearLearner):
     preset : "default" or "paper"
         ``paper``: LSVI-UCB as printed by Jin et al., with raw responses and a new plan for every user. With
         privacy, the ridge is "bound". The constants of Luyo et al. for private sums are not available,
-        because their ridge exceeds K by four orders of magnitude. These constants are lam = d, a ridge of (d
-        + 1) bounds of the noise, and beta = 24 H sqrt(d ridge) log(chi).
+        because their ridge exceeds K by four orders of magnitude.
     lam : float
         Ridge parameter without noise, > 0.
     ridge : float or "bound"
         Amount that is added to lam if there is noise, as a multiple of the spectral edge 2 s sqrt(n d) of the
-        noise matrix. "bound": twice a bound on the operator norm of the noise matrix, which fails with
+        noise matrix. "bound": twice a bound on the operator norm of the noise matrix. This bound fails with
         probability at most ``failure``. None: 1 for the model form with central noise, 2 for the requery form
         or for local noise.
     beta : "range" or "published"
         Width beta_h. ``range``: b_h. ``published``: d H sqrt(log(2 d K H / failure)) at all steps. The factor
         ``bonus_scale`` multiplies the width.
     response : "model" or "requery"
-        How the estimates are computed; see :mod:`discreet.learners.online.lsvi_ucb`. None: "requery" for
-        central noise with more than 50 states, otherwise "model", which every privatizer supports.
+        Form of the estimates; see :mod:`discreet.learners.online.lsvi_ucb`. None: "requery" for central noise
+        with more than 50 states, otherwise "model". Every privatizer supports "model".
     project : "simplex", "range" or "none"
         Projection in the model form. ``simplex``: project each row of P^ onto the probability simplex.
-        ``range``: clip P^ V to the range of V. ``none``: no projection. None: "simplex" if P^ has at most
-        2^20 entries, else "range".
+        ``range``: clip P^ V to the range of V. ``none``: no projection. By default, it is "simplex" if P^ has
+        at most 2^20 entries, otherwise "range".
     centre : bool
         True: centre the targets of the responses. None: True if 1 is in the span of the features.
     span : "values" or "declared"
@@ -142,20 +145,21 @@ class LSVIUCB(LinearLearner):
     answer_share : float
         Share of the budget for responses, in the requery form.
     replan_first : int
-        Number of users before the first release of a geometric schedule. If this number is above 1, these
-        users choose their actions uniformly at random. With a noisy mechanism, earlier releases would be
-        mostly noise. None: min(K / 32, max(m, sqrt(m K) / 32)), rounded up, with m = 2.4 e / x. Here e is
-        the mean over steps of the spectral edge of the noise of one noisy Gram matrix, and x is the mean of
-        ||phi||^2 / d over all pairs. With requery m is doubled, and under local privacy it is squared.
-        Without privacy or if K is not known: 1.
+        Number of users before the first release of a geometric schedule. If it is above 1, these users choose
+        their actions uniformly at random. Earlier releases would be mostly noise. None: min(K / 32, max(m,
+        sqrt(m K) / 32)), rounded up, with m = 2.4 e / x. Here e is the mean over steps of the spectral edge
+        of the noise of one noisy Gram matrix, and x is the mean of ||phi||^2 / d over all pairs. With
+        requery, m is doubled. Under local privacy, m is squared. Without privacy, or if K is not known, the
+        default is 1.
     stationary : bool
-        True: all steps share one regression, from the sums over the steps 0 .. H - 2. The query and its
-        noise are the same as for False. This is allowed only if the problem is declared stationary, and only
-        with the model form, which is then the default for any number of states. False by default.
+        True: all steps share one regression, from the sums over the steps 0 to H - 2. The query and its noise
+        are the same as for False. Sharing is allowed only if the problem is declared stationary, and only
+        with the model form. The model form is then the default for any number of states. The default is
+        False.
 
-    For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`. If ``known_rewards``
-    is True (it is False by default), Q = r + clip(estimate + bonus, 0, b_h - 1), and nothing is learned for
-    the last step.
+    For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`. The default of
+    ``known_rewards`` is False. If it is True, Q = r + clip(estimate + bonus, 0, b_h - 1), and nothing is
+    learned for the last step.
     """
 
     lam: float | None = None
@@ -212,8 +216,8 @@ class LSVIUCB(LinearLearner):
     def tuned(self, spec: ProblemSpec) -> Self:
         """Return this learner with a value for every option that is None, chosen from the public ``spec``.
 
-        Raises ``ValueError`` if the spec has no features of pairs. Raises it also if 1 is not in the span of
-        the features, but ``response`` is "model" or ``centre`` is True.
+        Raises ``ValueError`` if the spec has no features of pairs. The same error is raised if ``response``
+        is "model" or ``centre`` is True but 1 is not in the span of the features.
         """
         mine = super().tuned(spec)
         features = _features(spec)
@@ -245,9 +249,10 @@ class LSVIUCB(LinearLearner):
     def _first(self, spec: ProblemSpec) -> int:
         """Return the default number of users before the first noisy release.
 
-        It depends on public facts only: budget, query, features and number of users. The noise is that of
-        one noisy sum, or under local privacy of one message a user. The noise of n messages has the edge
-        sqrt(n) e, where e is the edge for one message, so n solves n x = c sqrt(n) e.
+        The number depends only on public facts: budget, query, features and number of users. Under central
+        privacy, the noise is that of one noisy sum. Under local privacy, it is the noise of one message per
+        user. The noise of n messages has the edge sqrt(n) e, where e is the edge for one message, so n solves
+        n x = c sqrt(n) e.
         """
         most = math.ceil((spec.users or 1) / _FIRST)
         law, query = self._noise_of_one_sum(spec), self._query(spec)
@@ -266,7 +271,10 @@ class LSVIUCB(LinearLearner):
         return max(1, math.ceil(min(most, max(needed, math.sqrt(needed * (spec.users or 1)) / _FIRST))))
 
     def _noise_of_one_sum(self, spec: ProblemSpec) -> GoeLaw | None:
-        """Return the noise distribution of one noisy sum of Gram matrices; None without a noisy budget."""
+        """Return the noise distribution of one noisy sum of Gram matrices.
+
+        Return None without a noisy budget.
+        """
         budget, unit, query = spec.budget, noise_unit(spec), self._query(spec)
         if budget is None or not unit:
             return None
@@ -281,7 +289,7 @@ class LSVIUCB(LinearLearner):
     def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the schedule with the public release times.
 
-        By default, times are geometric, and the first batch is large if there is privacy.
+        Times are geometric by default. With privacy, the first batch is large.
         """
         mine = self.tuned(spec)
         plain = mine._times(spec)
@@ -332,7 +340,8 @@ class LSVIUCB(LinearLearner):
         if self.stationary:
             shared = _shared(release)
             grams = grams[:shared].sum(axis=0)[None]
-            # The bounds of Laplace matrices are not standard deviations, so only their plain sum is a bound.
+            # The bounds of Laplace matrices are not standard deviations, so only their sum without squares is
+            # a bound.
             order = 1 if self.ridge == "bound" and gram.law.laplace else 2
             added = np.array([np.linalg.norm(added[:shared], order)])
         found = factored(grams, lam + added, np.full(len(grams), lam))
@@ -433,7 +442,7 @@ class LSVIUCB(LinearLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.beta == "range":
             yield "beta = 'range' is measured, not that of the theorem"
@@ -451,5 +460,5 @@ def _features(spec: ProblemSpec) -> Features:
 
 
 def _shared(release: Release) -> int:
-    """Return the number of steps whose sums are added for a stationary problem: H - 1, or 1 if H = 1."""
+    """Return the number of steps that are added for a stationary problem: H - 1, or 1 if H = 1."""
     return len(release.estimates[SUCCESSORS].value) if SUCCESSORS in release.estimates else 1

@@ -1,13 +1,14 @@
 """Noise-aware optimistic value iteration, the default learner.
 
-The learners in the literature bound the noise of all released sums at all times by one number. Instead,
-:class:`NoiseAwareUCBVI` uses the known standard deviation of the noise in each measurement.
-:mod:`discreet.learners.online.noise_aware_kernels` has the formulas. The number of users who follow each
-explorer is given by :func:`explorers_among`.
+Published learners use one bound for the noise of all released sums at all times. Instead,
+:class:`NoiseAwareUCBVI` uses the known standard deviation of the noise in each measurement. The formulas are
+in :mod:`discreet.learners.online.noise_aware_kernels`. :func:`explorers_among` returns the number of users
+who follow each exploring policy.
 
-The defaults were chosen on declared training environments, which do not include RiverSwim
-(``benchmarks.studies.tuning``, benchmarks/default_constants.md). benchmarks/default_learner.md lists, for
-each environment, the regret of the late users. Posterior sampling is due to Osband, Russo and Van Roy 2013.
+The default values of the options were chosen on declared training environments
+(``benchmarks.studies.tuning``, benchmarks/default_constants.md). RiverSwim is not one of them.
+benchmarks/default_learner.md lists the regret of late users in each environment. Posterior sampling is due to
+Osband, Russo and Van Roy 2013.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _FIXED: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-# benchmarks.studies.tuning chose these values for each kind of budget. Only replan_growth = 1.1 and
-# explore_share were set by hand.
+# benchmarks.studies.tuning chose these values for each kind of budget. replan_growth = 1.1 and explore_share
+# are the exceptions: they were set by hand.
 _APPROX: Mapping[str, Any] = {
     "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 4.0, "reward_share": 0.35,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
@@ -71,8 +72,8 @@ _NONE: Mapping[str, Any] = {
     **_APPROX, "replan_growth": 1.02, "stat_scale": 0.05, "excess": 5.0,
     "explore_share": 1 / 16,
 }  # fmt: skip
-# Budget share of rewards for bandits. It was tuned separately, because a bandit has no transitions to learn
-# (benchmarks/default_learner.md).
+# Share of the budget for rewards in bandits. It was tuned separately, because a bandit has no transitions to
+# learn (benchmarks/default_learner.md).
 _BANDIT_SHARE, _BANDIT_LOCAL_SHARE = 0.5, 0.65
 _POOLED_UNTIL = 800.0
 
@@ -80,23 +81,23 @@ _POOLED_UNTIL = 800.0
 def defaults_for(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
     """Return the default options for the privacy budget of the problem.
 
-    There are options for five kinds of budget: joint with pure DP, local, shuffle, without privacy, and every
-    other or unknown budget.
+    The options depend on the kind of budget: pure joint DP, local DP, shuffle DP, no privacy, or any other or
+    unknown budget.
 
-    ``reports`` : True if the learner can read randomized reports. A trusted server may draw such reports
-    itself. The noise is then that of the local model, and the function returns the options of the local
-    model. It does so if the server always draws reports, or if it may draw them and public numbers show that
-    this reduces the noise.
+    ``reports`` : True if the learner can read randomized reports. A trusted server can draw such reports
+    itself; the noise is then that of the local model. The function returns the options of the local model in
+    two cases. Either the server always draws reports, or it is allowed to draw reports and public numbers
+    show that reports have less noise.
 
-    Under a shuffle budget, every batch has separate noise. This noise has less effect if batches are fewer
-    and larger. The shares then divide variances instead of privacy losses: a share of 1/3 for rewards gives
-    the same noise as a share of 1/5 with a trusted server.
+    Under shuffle DP, every batch has separate noise. The effect of this noise is smaller with fewer and
+    larger batches. The budget shares then divide variances instead of privacy losses. A share of 1/3 for
+    rewards gives the same noise as a share of 1/5 with a trusted server.
 
-    After n users, a pair has about H n / (S A) visits, summed over steps. Pooled counts are accurate enough
-    when this number is a certain multiple of their noise H / epsilon. After that time, the budget share of
-    pooled counts can be smaller.
+    After n users, a state-action pair has about H n / (S A) visits, summed over steps. When this number
+    reaches a fixed multiple of the noise H / epsilon of pooled counts, the budget share of pooled counts has
+    reached its final value.
 
-    A bandit has one state, and only its rewards must be learned. Rewards therefore get a larger share.
+    A bandit has one state, and only its rewards must be learned. Therefore rewards get a larger share.
     """
     budget, alone = spec.budget, spec.layout.states == 1
     most = {"reward_share": _BANDIT_SHARE} if alone else {}
@@ -116,35 +117,37 @@ def defaults_for(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
 
 
 def _approximate(spec: ProblemSpec) -> bool:
-    """Return True if the noise is a trusted server's Gaussian noise, or if the budget is not known."""
+    """Return True if a trusted server adds Gaussian noise, or if the budget is not known."""
     budget = spec.budget
     return budget is None or (budget.trust == "joint" and not budget.pure)
 
 
-# Value of ``excess`` for an environment that is declared stationary: no variation over steps is ever assumed.
+# Value of ``excess`` for an environment that is declared stationary. The learner then never assumes variation
+# over steps.
 _NEVER = 1.0e300
-# With more transition counts than this, a learner of a stationary environment pools them over steps.
+# If there are more transition counts than this, a learner of a stationary environment pools them over steps.
 _MOST_CELLS = 2**23
-_UNTRIED = 3.0  # Factor of the bonus for untried rows if rewards are known.
+_UNTRIED = 3.0  # factor of the bonus of untried rows if rewards are known
 
 _NO_ROWS, _NO_CELLS = np.zeros((0, 0, 0)), np.zeros((0, 0))
-# When explorers 1 and 2 together have had this number of users, their share starts to fall like 1 /
-# sqrt(users).
+# When this number of users have followed explorers 1 and 2, the share of these explorers starts to fall like
+# 1 / sqrt(users).
 _MANY = 1_000.0
-# Number of users that the optimistic explorer gets for each user that explorers 1 and 2 lose by this fall.
+# For each user that explorers 1 and 2 lose because of this fall, the optimistic explorer gets this number of
+# users.
 _MORE = 2.0
-# Factor n_1 / n_0: the frontier explorer replaces the maximum-uncertainty explorer after n_1 users.
+# Factor n_1 / n_0: after n_1 users, the maximum-uncertainty explorer becomes the frontier explorer.
 _LATE = 64.0
-# The share of the optimistic explorer starts to fall when the number of users is this factor times the number
-# at which the share of explorers 1 and 2 starts to fall. Noisier releases need a larger factor, because more
-# users are needed to correct an optimistic estimate.
+# The share of explorers 1 and 2 starts to fall after n_0 users, the share of the optimistic explorer after
+# this factor times n_0. Releases with more noise need a larger factor, because correcting an optimistic
+# estimate then takes more users.
 _HOPE_EXACT, _HOPE_GAUSSIAN, _HOPE_LONG = 2.0, 16.0, 32.0
 
 
 def explorer_share(spec: ProblemSpec) -> float:
-    """Return the argument ``hope`` of :func:`explorers_among`, which depends only on the public budget.
+    """Return the argument ``hope`` of :func:`explorers_among`. It depends only on the public budget.
 
-    ``hope`` is the factor that determines when the share of the optimistic explorer starts to fall.
+    The factor ``hope`` determines when the share of the optimistic explorer starts to fall.
     """
     if spec.budget is not None and spec.budget.trust == "none":
         return _HOPE_EXACT
@@ -153,9 +156,9 @@ def explorer_share(spec: ProblemSpec) -> float:
 
 
 def _then_fewer(users: float, full: float) -> tuple[float, float]:
-    """Return the integrals of share(n) and of n share(n) over n from 0 to ``users``.
+    """Return the integrals of share(n) and of n share(n) for n from 0 to ``users``.
 
-    The share is 1 up to ``full`` users, and then falls like 1 / sqrt(n).
+    share(n) is 1 up to ``full`` users and then falls like 1 / sqrt(n).
     """
     if users <= full:
         return users, users * users / 2.0
@@ -166,22 +169,22 @@ def _then_fewer(users: float, full: float) -> tuple[float, float]:
 def explorers_among(
     users: int, share: float, hope: float = _HOPE_GAUSSIAN, noise: bool = True, end: float = math.inf
 ) -> tuple[int, int, int, int]:
-    """Return, for each of the four explorers, the number of users among the first ``users`` who follow it.
+    """Return the number of users who follow each of the four explorers, among the first ``users`` users.
 
-    These numbers are public: they do not depend on data. ``end`` is the number K of users in the run, or
-    infinity if it is not known. After n users, each of the following shares is multiplied by 1 - n/K, because
-    what an explorer learns serves only the users who are left.
+    The numbers are public: they do not depend on data. ``end`` is the number K of users in the run, or
+    infinity if K is not known. After n users, each share below is multiplied by 1 - n/K, because what an
+    explorer learns is useful only for the remaining users.
 
-    - Explorers 1 and 2 together have the share ``share`` of the first n_0 = 1 000 / share users. Afterwards,
+    - Explorers 1 and 2 together have the share ``share`` of the first n_0 = 1 000 / share users. After that,
       their share falls like 1 / sqrt(users).
-    - The optimistic explorer gets two users for each user that explorers 1 and 2 lose by this fall, as long
-      as enough users remain. After ``hope`` n_0 users, its share also falls like 1 / sqrt(users), because a
-      large environment always has untried pairs. If no better policy is within its width, this explorer costs
-      little regret.
-    - The maximum-uncertainty explorer starts after n_0 users, and only if ``noise`` is True. With x =
-      sqrt(n_0 / users), its share is ``share`` (x - x^2), while that of explorers 1 and 2 is ``share`` x. For
-      many users the ratio of these two shares tends to 1. After n_1 = 64 n_0 users it is the frontier
-      explorer. With y = (n_1 / users)^(1/3), it then also has the share ``share`` (y - y^3).
+    - Explorer 3, the optimistic explorer, starts when this share falls. For each user that explorers 1 and 2
+      lose because of the fall, it gets two users, as long as enough users remain. After ``hope`` n_0 users,
+      its share also falls like 1 / sqrt(users), because a large environment always has untried pairs. This
+      explorer costs little regret if no better policy is within its width.
+    - Explorer 4, the maximum-uncertainty explorer, starts after n_0 users, and only if ``noise`` is True.
+      With x = sqrt(n_0 / users), its share is ``share`` (x - x^2), and that of explorers 1 and 2 is ``share``
+      x. For many users, the ratio of these two shares tends to 1. After n_1 = 64 n_0 users, explorer 4 is the
+      frontier explorer. With y = (n_1 / users)^(1/3), it then gets the additional share ``share`` (y - y^3).
     """
     full = _MANY / share if share > 0.0 else math.inf
     (many, many_moment), (searched, moment) = _then_fewer(users, full), _then_fewer(users, hope * full)
@@ -192,7 +195,7 @@ def explorers_among(
         seeking = share * (many - full - full * math.log(users / full))
         seeking -= share * (many_moment - full * (users - full / 2.0)) / end
     late = _LATE * full
-    if noise and users > late:  # the integrals of y - y^3 and of n (y - y^3), from n_1 on
+    if noise and users > late:  # integrals of y - y^3 and of n (y - y^3), starting at n_1
         root = (late * users * users) ** (1.0 / 3.0)
         seeking += share * (1.5 * (root - late) - late * math.log(users / late))
         seeking -= share * (0.6 * (root * users - late * late) - late * (users - late)) / end
@@ -204,41 +207,41 @@ def explorers_among(
 class NoiseAwareUCBVI(GreedyLearner):
     """Optimistic value iteration that uses the known noise distribution of every measurement.
 
-    After each release, the learner fits a model to all measurements, and plans the policies of the next
-    batch. A *row* holds the transition probabilities of one state-action pair.
+    After each release, the learner fits a model to all measurements and plans the policies of the next batch.
+    A *row* is the vector of transition probabilities of one state-action pair.
 
-    1. **Weights.** The noise of every measurement is known. The visits of its users were predicted before
-       they began. Generalised least squares weights each measurement by these two numbers.
-    2. **Flow.** The users who arrive at a state also leave it. Counts are projected onto this constraint.
-       Counted visits are averaged with visits that a rough model predicts.
-    3. **Posterior mean of a row.** It is a weighted mean of the data of one step and the average over steps.
-       The weights depend on how much steps differ, beyond noise and sampling error (empirical Bayes).
-    4. **Posterior mean of a reward.** The prior is fitted to all pairs. It is a mixture of a component near 0
-       and a normal component. Data of all steps update it first, then data of the step itself.
-    5. **Optimism bonus.** Most users follow a policy that maximises the value with this bonus at step h:
+    1. **Weights.** Measurements are combined by generalised least squares. The weight of a measurement
+       follows from its known noise and from the visits of its users, which are predicted before they begin.
+    2. **Flow.** The number of users who arrive at a state equals the number who leave it. Counts are
+       projected onto this constraint. Counted visits are averaged with visit numbers that a rough model
+       predicts.
+    3. **Posterior mean of a row.** It is a weighted mean of one step's data and the average over steps. The
+       weights depend on how much steps differ, apart from noise and sampling error (empirical Bayes).
+    4. **Posterior mean of a reward.** The prior is a mixture of a component near 0 and a normal component,
+       fitted to all pairs. It is updated with the data of all steps, then with the data of the step itself.
+    5. **Optimism bonus.** Most users follow the policy that maximises the value with this bonus at step h:
 
        c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 + sigma_r) + 0.6 s_r
 
-       V is the next value, P the row, r the mean reward, and x = 1 / sqrt(effective visits). Noise in an
-       entry of the row has standard deviation sigma_p. The uncertainty of r has two parts: sigma_r comes from
-       the pair's own data, and s_r from differences between pairs. If rewards are known, untried rows have
-       one more term.
-    6. **Explorers.** A few users follow explorers, because a wrong estimate may otherwise never be corrected.
-       Their number is public (:func:`explorers_among`). It falls to 0 at the end of a run of known length.
-       A *width* is a number of posterior standard deviations. It grows like sqrt(ln(users)).
+       V is the next value, P the row, r the mean reward, and x = 1 / sqrt(effective visits). The noise in an
+       entry of the row has standard deviation sigma_p. The error of r has two parts: sigma_r from the pair's
+       own data, and s_r from differences between pairs. Untried rows have one more term if rewards are known.
+    6. **Explorers.** A few users follow exploring policies, because a wrong estimate may otherwise never be
+       corrected. Their number is public (:func:`explorers_among`) and falls to 0 at the end of a run of known
+       length. A *width* is a number of posterior standard deviations that grows like sqrt(ln(users)).
 
-       - Explorers 1 and 2 plan with a random draw from an approximate posterior. Explorer 2 is wider.
+       - Explorers 1 and 2 plan with a draw from an approximate posterior. Explorer 2 has a larger width.
        - Explorer 3 plans with upper ends of the posterior. It adds five pseudo-visits of reward 1 to a pair.
-       - Explorer 4 is used under privacy noise. It gives the maximum value to rows that noise hides. After
-         two million users it ignores rewards, and plans to reach such rows.
-    7. **Batches.** A batch ends when the number of users has grown by ``replan_growth``. Its greedy policies
-       break ties in four random ways.
+       - Explorer 4 is used with privacy noise. It assigns the maximum value to rows whose noise exceeds the
+         data. After two million users, it ignores rewards and plans to reach these rows.
+    7. **Batches.** A batch ends when the number of users has grown by the factor ``replan_growth``. Its
+       greedy policies break ties in four independent random ways.
 
-    All of this is post-processing of releases: privacy holds for all values of the options. Regret is not
-    proved. The bonus is not a confidence bound, because weights and estimates use the same noisy data.
-    benchmarks/default_constants.md lists all constants; benchmarks/ablation.md measures what each part is
-    worth. The privatizer must give each measurement separate noise: ``NoPrivacy``, ``Central`` with release
-    ``batches``, ``decaying``, ``reports`` or ``auto``, or ``Local``.
+    All steps are post-processing of releases, so privacy holds for all values of the options. No theorem
+    bounds the regret. The bonus is not a confidence bound, because weights and estimates use the same noisy
+    data. All constants are listed in benchmarks/default_constants.md. The effect of each part is shown in
+    benchmarks/ablation.md. The privatizer must give each measurement separate noise: ``NoPrivacy``,
+    ``Central`` with release ``batches``, ``decaying``, ``reports`` or ``auto``, or ``Local``.
 
     Parameters
     ----------
@@ -250,66 +253,63 @@ class NoiseAwareUCBVI(GreedyLearner):
         True: combine the data of different steps by empirical Bayes (heuristic). False: estimate each step
         separately.
     excess : float
-        Threshold for variation over steps, in null standard deviations (those without variation). The learner
-        assumes variation only if the squared residuals exceed their expectation by more than this.
+        Threshold for variation over steps. The learner assumes variation only if the squared residuals exceed
+        their expectation by more than this number of standard deviations. Expectation and standard deviation
+        are those without variation.
     flow : bool
-        True: when steps are pooled, weight them by the visits that a rough model predicts for the policies.
-        False: weight them by noisy counts.
+        True: when steps are pooled, weight them by visit numbers that a rough model predicts for the
+        policies. False: weight them by noisy counts.
     consistent : bool
-        True: project the counts per step of each measurement onto the flow constraint (the users who arrive
-        at a state also leave it). This is done only if all counts have the same noise level and the same
-        schedule. It is post-processing.
+        True: project the counts per step of each measurement onto the flow constraint: the number of users
+        who arrive at a state equals the number who leave it. The projection is skipped if counts differ in
+        noise level or schedule. It is post-processing.
     reward_share : float
         Share of the privacy budget for rewards, in (0, 1).
     pooled : "none", "all" or "first"
-        Counts pooled over steps that are queried in addition to the counts per step
+        Counts, summed over steps, that are queried in addition to the counts per step
         (:class:`~discreet.core.count_query.CountQuery`).
     pooled_share : float
         Share of the privacy budget for the pooled counts at the start, in (0, 1).
     pooled_share_end, pooled_until : float, int
-        The share changes linearly from ``pooled_share`` to ``pooled_share_end`` over the first
-        ``pooled_until`` users. If ``pooled_until`` is 0, the share is ``pooled_share_end`` from the start. If
+        The share of the pooled counts changes linearly from ``pooled_share`` to ``pooled_share_end`` over the
+        first ``pooled_until`` users. If ``pooled_until`` is 0, it is ``pooled_share_end`` from the start. If
         the two shares differ, the privatizer must have separate noise for each release.
     explore_share : float
-        Initial share of users who follow explorers 1 and 2, in [0, 1). When 1 000 users have followed them,
-        their share falls like 1 / sqrt(users). The optimistic explorer then gets two users for each user that
-        explorers 1 and 2 lose, as long as enough users remain, until its share falls too. If there is privacy
-        noise, the maximum-uncertainty explorer starts at the same time; for many users, its share tends to
-        that of explorers 1 and 2. If the number K of users is known, all these shares are multiplied by
-        1 - n/K after n users. With 0 there are no explorers, and wrong estimates may never be corrected.
+        Initial share of users who follow explorers 1 and 2, in [0, 1). The formulas for all explorers are in
+        :func:`explorers_among`. With 0, there are no explorers, and wrong estimates may never be corrected.
     explore : "optimism" or "returns"
         ``optimism``: use only the explorers of ``explore_share``. ``returns``: first also try the policies
         that repeat one action, and measure their returns. The learner must then earn at least a quarter of
-        the best of these returns (:mod:`discreet.learners.online.return_probe`, docs/choose-a-learner.md). If
-        repeating an action earns a reward that the learner would find only late, regret is 0.3 times that of
-        ``optimism`` (RiverSwim at (1, 1e-6)). In other environments, regret was 0.8 to 1.6 times that of
-        ``optimism``, at this budget and at other budgets, with one mechanism. ``returns`` needs ``Central``
-        (``batches``, ``decaying`` or ``auto``), or ``NoPrivacy`` with seeded noise. A simulation then
-        processes its users one by one.
+        the largest of these returns (:mod:`discreet.learners.online.return_probe`, docs/choose-a-learner.md).
+        ``returns`` is useful if repeating one action earns a reward that the learner would otherwise find
+        late. In other environments, it can increase regret. ``returns`` needs ``Central`` (``batches``,
+        ``decaying`` or ``auto``), or ``NoPrivacy`` with seeded noise. A simulation then processes its users
+        one by one.
 
     prior : Prior, or path of a file
-        Public model that the learner starts from (:class:`~discreet.learners.online.prior.Prior`). A file is
-        a table (.csv) or an earlier release (.parquet). It changes neither the query nor the guarantee. It
-        needs ``shrink``.
+        Public model with which the learner starts (:class:`~discreet.learners.online.prior.Prior`). The file
+        is a table (.csv) or an earlier release (.parquet). A prior changes neither the query nor the
+        guarantee. It needs ``shrink``.
     prior_strength : float
         Strength of a prior from a table, in visits per pair, at least 2. The default is 100.
 
     replan_first : int
-        Number of users of the first batch, at least 1; later batches grow by ``replan_growth``. A first batch
-        of some hundred users saves releases, and hardly changes the regret under noise. The default is 1.
+        Number of users of the first batch, at least 1. Later batches grow by ``replan_growth``. The default
+        is 1.
 
-    ``stationary`` : if True, variation over steps is never assumed. The query and the guarantee are those of
-    False. Only if a release would have more than 2^23 transition counts, counts are pooled over steps.
+    ``stationary`` : if True, the learner never assumes variation over steps. The query and the guarantee are
+    the same as for False, with one exception. If a release would have more than 2^23 transition counts,
+    counts are pooled over steps.
 
     The options ``replan_growth``, ``replan_every``, ``known_rewards``, ``tie_break`` and ``tie_batches`` are
     those of :class:`~discreet.learners.online.tabular_base.GreedyLearner` and its base.
 
-    ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share``, ``explore_share`` and the
-    four options of pooling stay None if they are not given. :meth:`tuned` chooses them when the public facts
-    of the run are known.
+    The defaults of ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share``,
+    ``explore_share`` and the options of pooling are None. When the public facts of the run are known,
+    :meth:`tuned` chooses their values.
 
-    All other options of tabular learners do not apply. ``ValueError`` is raised if one of them is set to
-    another value than the learner's own.
+    All other options of tabular learners do not apply. ``ValueError`` is raised if one of them has another
+    value than the fixed value of this learner.
     """
 
     priv_scale: float | None = None
@@ -347,7 +347,7 @@ class NoiseAwareUCBVI(GreedyLearner):
             if given is not None and given != value:
                 raise ValueError(f"{name} = {given!r}: is no option of this learner, whose own is {value!r}")
         left_open = [name for name in _APPROX if getattr(self, name) is None]
-        if self.replan_every is None:  # keep None: `replace` would copy the preset's 1 as a given value
+        if self.replan_every is None:  # keep None, `replace` would copy the preset's 1 as a given value
             left_open.append("replan_every")
         super().__post_init__()
         put = object.__setattr__
@@ -371,9 +371,9 @@ class NoiseAwareUCBVI(GreedyLearner):
             put(self, name, None)
 
     def _check_prior(self) -> None:
-        """Check the prior. To a path, append ``#`` and the start of the SHA-256 of its file.
+        """Check the prior. If it is a path, append ``#`` and the start of the SHA-256 of its file.
 
-        Raises ``ValueError`` for bad values.
+        Raises ``ValueError`` if the prior or its strength is invalid.
         """
         prior, strength = self.prior, self.prior_strength
         if isinstance(prior, Mapping):  # the table [learner.prior] of a file
@@ -403,7 +403,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         values = dict(defaults_for(spec, reports=single))
         if self._pools_steps(spec):
             values["pooled"] = "none"
-        if self.pooled_share is not None:  # without pooled_share_end, a given share stays constant
+        if self.pooled_share is not None:  # without pooled_share_end, a given share is constant
             values["pooled_share_end"] = self.pooled_share
         if self.replan_every not in (None, 1):  # a schedule with fixed batches has no growth factor
             values.pop("replan_growth", None)
@@ -412,7 +412,11 @@ class NoiseAwareUCBVI(GreedyLearner):
         return replace(self, **open_ones) if open_ones else self
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule of the releases, each with one measurement. By default, times are geometric."""
+        """Return the schedule of the releases.
+
+        Each release has one measurement; times are geometric by default. Raises ``ValueError`` if
+        ``replan_first`` is given and the number of users is not known.
+        """
         mine = self.tuned(spec)
         plain = replace(GreedyLearner.schedule(mine, spec), reads="measurements")
         if mine.replan_first is not None:
@@ -432,7 +436,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query for transition counts and reward sums, with their shares of the budget.
 
-        Rewards are centred by default. Counts are queried per step, and optionally also pooled over steps.
+        Rewards are centred by default. Counts are queried per step and, optionally, also summed over steps.
         """
         mine = self.tuned(spec)
         plain = replace(
@@ -448,7 +452,10 @@ class NoiseAwareUCBVI(GreedyLearner):
         return replace(plain, pooled=mine.pooled, pooled_share=share)
 
     def _pools_steps(self, spec: ProblemSpec) -> bool:
-        """Return True if the query sums counts over steps: the environment is stationary and very large."""
+        """Return True if the query sums counts over steps.
+
+        Only stationary and very large environments have such a query.
+        """
         layout = spec.layout
         return bool(self.stationary) and layout.horizon * layout.rows * layout.states > _MOST_CELLS
 
@@ -472,7 +479,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         end = math.inf if spec.users is None else float(spec.users)
         counts = [explorers_among(n, share, hope, noise, end) for n in (before, before + batch)]
         first, last = np.array(counts)
-        # The numbers are rounded separately, so their sum can exceed the number of users in the batch.
+        # The numbers are rounded separately, so their sum can be larger than the batch.
         more = np.maximum(0, last - first)
         return np.diff(np.minimum(max(0, batch), np.cumsum(more)), prepend=0)
 
@@ -512,18 +519,18 @@ class NoiseAwareUCBVI(GreedyLearner):
         return read_pinned(self.prior, self.prior_strength or DEFAULT_STRENGTH, spec.layout)
 
     def privacy_note(self, spec: ProblemSpec) -> str | None:
-        """Return what a privacy statement must say about the prior; None without a prior."""
+        """Return the sentence on the prior for the privacy statement; None without a prior."""
         return None if self.prior is None else self._prior(spec).statement
 
     def memory_size(self, spec: ProblemSpec) -> int:
         """Return the number of floats in memory.
 
-        The memory holds sums for each cell, the last model, and its distribution of the first state.
+        The memory holds sums for each cell, the last model, and the model's distribution of the first state.
         """
         return noise_kernels.memory_size(self._cells(spec), self._slots(spec), spec.layout.rows, spec.states)
 
     def begin_memory(self, spec: ProblemSpec) -> Floats:
-        """Return the initial memory, (memory_size,) zeros: no user has a policy, and nothing is measured."""
+        """Return the initial memory, (memory_size,) zeros, for the time before the first user."""
         return np.zeros(self.memory_size(spec))
 
     def work_size(self, spec: ProblemSpec) -> int:
@@ -535,11 +542,11 @@ class NoiseAwareUCBVI(GreedyLearner):
         return noise_kernels.all_cells(self._slots(spec), spec.layout.rows, pooled)
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return an (8,) array that describes the noise of a measurement with the distributions ``laws``.
+        """Return an (8,) array that describes the noise of a measurement.
 
-        ``laws`` maps the name of each measured family to its noise distribution. The indices SIGMA_T to
-        REWARD_VISIT of the array are defined in :mod:`discreet.learners.online.noise_aware_kernels`. Decay is
-        0 and gain is 1; the caller replaces them by those of the measurement.
+        ``laws`` maps the name of each measured family to its noise distribution. The entries SIGMA_T to
+        REWARD_VISIT are defined in :mod:`discreet.learners.online.noise_aware_kernels`. The entry for decay
+        is 0, and the entry for gain is 1; the caller replaces both by the values of the measurement.
         """
         errors = np.zeros(noise_kernels.ERRORS)
         moves = laws[TRANSITIONS]
@@ -574,7 +581,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         newest: Measurement | None = release.measurement
         if newest is None:
             raise ValueError(
-                "release: carries no measurement with noise of its own; use release 'batches', 'decaying' or "
+                "release: contains no measurement with separate noise; use release 'batches', 'decaying' or "
                 "'auto'"
             )
         transitions = layout.to_rows(newest.estimates[TRANSITIONS].value)
@@ -612,15 +619,16 @@ class NoiseAwareUCBVI(GreedyLearner):
         pooled_rewards: Floats = _NO_CELLS,
         known: Floats = _NO_CELLS,
     ) -> LearnerState:
-        """Return the state after one more measurement, which is given as arrays.
+        """Return the state after one more measurement. The measurement is given as arrays.
 
         R is the number of admissible state-action pairs; T is H, or 1 if steps are pooled.
 
         - users : number of users in this measurement and all earlier measurements.
         - number : number of the release.
         - transitions (T, R, S) and rewards (T, R) : transition counts and reward sums of the measurement.
-        - pooled (1, R, S) and pooled_rewards (1, R) : the families that are pooled over steps, or empty.
-        - known (H, R) : mean rewards if they are public, else empty.
+        - pooled (1, R, S) and pooled_rewards (1, R) : families that are summed over steps; empty if there are
+          none.
+        - known (H, R) : public mean rewards; empty if rewards are not public.
         - errors : result of :meth:`errors`, with the decay and gain of the measurement.
         """
         layout = state.spec.layout
@@ -636,7 +644,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     def policies(
         self, state: LearnerState, users: int, batch: int
     ) -> list[tuple[NDArray[Any], int]]:  # fmt: skip
-        """Return the policies of one batch, (H, S) actions, each with its number of users.
+        """Return the policies of one batch, (H, S) actions each, with their numbers of users.
 
         users : number of users before the batch. batch : number of users in the batch.
         """
@@ -645,9 +653,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         return [(self._policy(state, part), size) for part, size in enumerate(sizes) if size]
 
     def plan(self, state: Any, release: Release, ask: Ask | None = None) -> tuple[Plan, Any]:
-        """Return the next users' policy, and the new state.
+        """Return the policy of the next users and the new state.
 
-        The state records the number of these users and their expected visits.
+        The new state contains the number of these users and their expected visits.
         """
         if self.explore == "returns":
             return returns.plan(self, state, release)
@@ -660,7 +668,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return super().plan(state, release, ask)
 
     def _noted(self, state: LearnerState, policy: NDArray[Any], users: int) -> LearnerState:
-        """Return a state that records ``users`` users who follow the policy, and their expected visits."""
+        """Return a state that also contains ``users`` users of the policy, and their expected visits."""
         layout = state.spec.layout
         rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], policy])
         memory = state.memory.copy()
@@ -671,9 +679,9 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     # ---------------------------------------------------------------------------- description
     def heuristics(self) -> Iterator[str]:
-        """Yield the parts of the learner that no regret theorem covers, as texts.
+        """Yield one string for each part of the learner that no regret theorem covers.
 
-        At least one text is yielded, because the bonus is not a confidence bound.
+        There is at least one string, because the bonus is not a confidence bound.
         """
         yield "the bonus is a multiple of the noise's standard deviation, no confidence bound"
         if self.explore == "returns":
@@ -686,10 +694,10 @@ class NoiseAwareUCBVI(GreedyLearner):
 
 @lru_cache(maxsize=32)
 def _tuned(learner: NoiseAwareUCBVI, spec: ProblemSpec) -> NoiseAwareUCBVI:
-    """Return ``learner.tuned(spec)`` from a cache, because each plan needs this learner several times."""
+    """Return ``learner.tuned(spec)`` from a cache. Each plan needs the result several times."""
     return learner._tuned(spec)
 
 
 def _own(array: Floats) -> Floats:
-    """Return ``array``, or a copy if it is not writable and C-contiguous: kernels need such arrays."""
+    """Return ``array``, or a copy if it is not writable and C-contiguous. Kernels need such arrays."""
     return array if array.flags.writeable and array.flags.c_contiguous else np.array(array)

@@ -1,9 +1,9 @@
 r"""Compiled planning of the noise-aware learner. It estimates a model from independent noisy measurements.
 
 R is the number of admissible state-action pairs. T is the number of step slots: H, or 1 if steps are pooled.
-A *cell* is a pair in a slot. A policy *chooses* a cell if it takes the action
-of this pair at a step of this slot. A *row* is the vector of the S transition counts, or transition
-probabilities, of one pair.
+A *cell* is a pair in a slot. A policy *chooses* a cell if it takes the action of this pair at a step of this
+slot. A *row* is the vector of the S transition counts, or transition probabilities, of one pair. Noise
+*hides* a part of a row if the noise in its counts is large compared with its visits.
 
 **Measurements.** For each cell, release i contains a measurement y_i = a sum_{j<=i} lambda^{i-j} x_j + z_i.
 Here x_j is the exact sum over the users of batch j, a is the gain, and lambda is the decay. The noise z_i is
@@ -50,20 +50,20 @@ more measurement of the average over steps, with separate noise.
   approximate posterior. Then compute the optimistic Q (``_induct``) and the Q of the frontier explorer
   (``_reach``), and keep the model to predict the visits of the next users (``_foresee``).
 
-Each of these functions loops over all cells. One call for each cell would take more time than the computation
-in it, because a call counts references to every array. The memory consists of a few sums for each cell and
-the last model; earlier measurements are not stored. Everything here is post-processing. The intervals are
+Each of these functions loops over all cells. A call for each cell would take more time than its computation,
+because every call updates the reference counts of all arrays. The memory consists of a few sums for each cell
+and the last model; earlier measurements are not stored. Everything here is post-processing. The intervals are
 heuristic, because weights and rows come from the same noisy data.
 
 **Randomized reports** about random steps (local privacy) give counts whose noise variance has two parts. For
 a count of x among n users whose policy chooses the cell, it is n idle + x visit, where ``idle`` and ``visit``
-are fields of ``ReportLaw``. The second part increases the
-sampling variance from x to x (1 + visit). A sample of x / (1 + visit) records has the same relative variance,
-so all counts are stored in units of 1 + visit. The first part is the noise of each of the n users.
+are fields of ``ReportLaw``. The second part increases the sampling variance from x to x (1 + visit). A sample
+of x / (1 + visit) records has the same relative variance, so all counts are stored in units of 1 + visit. The
+first part is the noise of each of the n users.
 
 **Sources.** The methods are generalised least squares, flow consistency, a bonus from the noise distribution,
-and empirical-Bayes sharing over steps. Two parts are our own: expected visits as the weights of releases, and
-expected visits as the weights of steps in the pooled row.
+and empirical-Bayes sharing over steps. Two parts were derived for this library: expected
+visits as the weights of releases, and expected visits as the weights of steps in the pooled row.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ Ints = NDArray[np.int64]
 # Prior variance over steps. It is used for the transition probabilities of a pair (squared distance) and for
 # its mean reward, and has the weight of one step.
 _VARIATION = 0.02
-_ALIKE = 0.01  # Steps whose error variance is below this have about equal weight in the variation over steps.
+_ALIKE = 0.01  # Steps with a smaller error variance have about equal weight in the variation over steps.
 _MOST_FLOW = 2.0  # Predicted visits exceed a count by at most this number of its standard deviations.
 _FLOW_ERROR = 1.0  # Relative standard deviation of the visits that a rough model predicts.
 _HOPE = 0.6  # The optimistic reward is the mean plus this factor times its standard deviation ``unknown``.
@@ -136,14 +136,15 @@ _FAR = 2.0  # Width of the optimistic explorer, in units of the width of explore
 # explorer.
 _NEAR = 1.5
 # If the constant FARTHER is 1, the width of the optimistic explorer is multiplied by _FARTHER in every fourth
-# plan. The noise of a few releases can make a good pair look bad, by more than the usual width. The larger
-# width finds such pairs.
+# plan. The noise of a few releases can lower the estimate of a good pair by more than the usual width. With
+# the larger width, users also visit such pairs.
 _FARTHER = 2.0
 _FARTHER_EACH = 4
 _CARRIED = 0.5  # Part of the bonus of a cell that the optimistic explorer propagates to the previous step.
-# The maximum-uncertainty explorer gives the maximum value weight 1/2 in a row with this (noise / visits)^2.
-# The frontier explorer regards a row as half hidden at this value. It regards a row as known if less than
-# _BARELY of it is hidden, and acts greedily where it expects to reach less than _WORTHWHILE.
+# If (noise / visits)^2 = _HIDDEN, the maximum-uncertainty explorer gives weight 1/2 to the maximum value of a
+# row, and the frontier explorer regards half of the row as hidden. The frontier explorer regards a row as
+# known if less than _BARELY of it is hidden. It acts greedily in states whose value in its plan is below
+# _WORTHWHILE.
 _HIDDEN, _BARELY, _WORTHWHILE = 0.15, 0.2, 0.1
 _LUCKY = 5.0  # Number of pseudo-visits with reward 1 that the optimistic explorer adds to every cell.
 _NOTHING = 0.002  # Prior standard deviation of the mean rewards of pairs without reward.
@@ -160,7 +161,7 @@ _LEAST_VARIANCE = 1.0e-12  # Lower limit of the variance of a sum of rewards.
 _LEAST_SPREAD, _LEAST_ERROR = 0.02, 1.0e-9
 _LEAST_REWARD_SPREAD = 0.01  # The same sampling variance for rewards.
 _DRAWS = 5  # Number of normal variables for each pair.
-# Share of users who are assumed to be in a uniformly random state at every step, whatever the model predicts.
+# Share of users who are assumed to be in a uniformly random state at every step, for any model.
 # It is above 0, so that expected visits are positive for every action that the policy of a user takes.
 _ASTRAY = 0.05
 
@@ -479,10 +480,10 @@ def noise_aware_step(
 def _foresee(problem: Problem, measured: bool, sums: Sums, model: Cells, start: Floats) -> None:
     """Store the distribution of the first state in ``start``, to predict the visits of the next users.
 
-    If all steps share one slot, the distribution of the first state is uniform. Counts that are pooled over
-    steps do not show the first state; a separate count of the first step would be needed. Such a count was
-    tried: where noise hides rare states, no users are then expected in these states. The regret of 20 000
-    users under pure DP with epsilon = 1 became 1.05 to 1.1 times larger.
+    If all steps share one slot, the distribution of the first state is uniform, because counts that are
+    pooled over steps have no information about the first state. A separate count of the first step is not
+    used. With such a count, no users are expected in rare states that noise hides, and the regret of 20 000
+    users under pure DP with epsilon = 1 is 1.05 to 1.1 times as large.
     """
     if measured and problem.slots > 1:
         _begin(problem.state_ptr, sums, model, start)
@@ -495,8 +496,7 @@ def _begin(state_ptr: Ints, sums: Sums, model: Cells, start: Floats) -> None:
     """Write an estimate of the distribution of the first state into ``start`` (S,).
 
     The estimate is proportional to the counts of the first step minus the standard deviation of their noise,
-    where this difference is positive. The estimate is uniform if no difference is
-    positive.
+    where this difference is positive. The estimate is uniform if no difference is positive.
     """
     mass = 0.0
     for s in range(start.shape[0]):
@@ -587,8 +587,11 @@ def _absorb(
 def _weigh(sums: Sums, model: Cells, gain: float, half: float, inflation: float, reward_visit: float) -> None:
     """Estimate the counts and reward sums of all cells by generalised least squares, with their noise.
 
-    gain : gain a of the measurements. half : 1/2 if reward sums are centred, else 0. inflation, reward_visit
-    : entries of ``errors`` for randomized reports.
+    gain : gain a of the measurements.
+
+    half : 1/2 if reward sums are centred, else 0.
+
+    inflation, reward_visit : entries of ``errors`` for randomized reports.
     """
     total, exposure, acc = sums.total, sums.exposure, sums.moves
     counts, rewards, raw, sampling = model.counts, model.rewards, model.raw, model.sampling
@@ -672,7 +675,7 @@ def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, table: Succe
         seen_variance = 0.0
         for s in range(states):
             pool[r, s] = 0.0
-        extra = 0.0  # weight that each visit has in addition, because the pooled family contains it too
+        extra = 0.0  # additional weight of each visit, because the pooled family contains it too
         c = slots * rows + r
         if c < cells and exposure[c] > 0.0:
             n = expected[c]
@@ -682,8 +685,8 @@ def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, table: Succe
             if c >= cells or exposure[c] <= 0.0:
                 continue
             g = noise[c]
-            # The ratio of a count with noise g to n visits has precision n^2 / (g^2 + n). Here n also has
-            # noise, that of S entries.
+            # The ratio of a count with noise g to n visits has precision n^2 / (g^2 + n). Here n also has the
+            # noise of S entries.
             n = expected[c]
             w = n / (states * g * g + n + 1.0)
             for s in range(states):
@@ -719,9 +722,9 @@ def _visit_noise(
 ) -> None:
     """Add the effect of the noise in visits to the noise of reward sums.
 
-    If the visits of a pair have an error d, the effect on its reward sum is (mean - half) d, where ``half``
-    is 1/2 for centred rewards and else 0. The reason is that a centred sum plus half of the visits is the sum
-    of rewards, and the sum of rewards divided by the visits is the mean. With centring, a pair with mean
+    If the visits of a pair have an error d, the effect on its reward sum is (mean - half) d. Here ``half`` is
+    1/2 for centred rewards, else 0. The reason is that a centred sum plus half of the visits is the sum of
+    rewards, and the sum of rewards divided by the visits is the mean. With centring, a pair with mean
     reward 0 gets half of the noise of its visits, and a pair with mean reward 1/2 gets none.
     """
     rows, exposure, noise, expected = problem.rows, sums.exposure, model.noise, model.expected
@@ -825,9 +828,10 @@ def _residuals(
 def _misfits(prior: Given, problem: Problem, sums: Sums, model: Cells, pools: Pools, work: Floats) -> None:
     """Write the squared distances between pooled rows and the rows of the prior into ``work``.
 
-    The first 3 R entries are: the squared distance from the prior's row, the squared distance from the
-    uniform row, and the mean squared error of the pooled row. The error is infinite for a pair without data
-    or without a prior. A pair without data gets data of weight 0 in ``pools``.
+    The first 3 R entries are three arrays (R,): the squared distance from the prior's row, the squared
+    distance from the uniform row, and the mean squared error of the pooled row. The error is infinite for a
+    pair without data or without a prior. For a pair without data, the function also writes values of weight 0
+    into ``pools``.
     """
     slots, rows, exposure = problem.slots, problem.rows, sums.exposure
     noise, expected, raw, visits, counts = model.noise, model.expected, model.raw, model.visits, model.counts
@@ -860,7 +864,7 @@ def _misfits(prior: Given, problem: Problem, sums: Sums, model: Cells, pools: Po
         for s in range(states):
             misfit[r] += ((total[s] - every * prior.rows[r, s]) / mass) ** 2
             near[r] += ((total[s] - every / size) / mass) ** 2
-        # The residuals subtract the sum of the row, so that only the noise of S - 1 directions is left.
+        # The sum of the row is subtracted in the residuals, so they contain the noise of S - 1 directions.
         error[r] = variance * max(0.0, size - 2.0 + size * concentration) / (mass * mass)
         error[r] += pools.sampling[r] * max(_LEAST_SPREAD, 1.0 - concentration) + _LEAST_ERROR
 
@@ -909,8 +913,9 @@ def _apply_prior(
 def _variation(usual: float, excess: float, top: float, null: float, bottom: float) -> float:
     """Return an estimate of the variance over steps, from ``top``, ``null`` and ``bottom`` of `Pools`.
 
-    Only the part of ``top`` that exceeds ``excess`` null standard deviations counts, so that chance does not
-    look like variation. ``usual`` is the prior variance, and has the weight of one step that is known well.
+    Only the part of ``top`` that exceeds ``excess`` null standard deviations is used, so that random
+    differences are not counted as variation. ``usual`` is the prior variance. It has the weight of one step
+    with a small error.
     """
     return (usual + max(0.0, top - excess * np.sqrt(null))) / (1.0 + bottom)
 
@@ -1233,11 +1238,11 @@ def _induct(
 ) -> None:
     """Run optimistic backward induction, and write V and Q into ``values`` and ``q``.
 
-    The bonus has parts for sampling (factor ``stat``), for privacy noise (factor ``privacy``), for rewards
-    that are not known from the pair's own data, and for rows that are not (factor ``untried``). The last part
-    is ``untried`` times the standard deviation of the next value over all states, times v / (v + k^2). Here v
-    is the variance of the row due to noise and sampling, and k is the share of the row that noise does not
-    hide.
+    The bonus has four parts. The first is for sampling (factor ``stat``), and the second for privacy noise
+    (factor ``privacy``). The third is for rewards that the pair's own data do not determine. The fourth is
+    for rows that these data do not determine (factor ``untried``). The fourth part is ``untried`` times the
+    standard deviation of the next value over all states, times v / (v + k^2). Here v is the variance of the
+    row due to noise and sampling, and k is the share of the row that noise does not hide.
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
@@ -1295,8 +1300,8 @@ def _explore(
 
     The draw uses five standard normal variables for each pair, z (R, 5), which are the same at all steps.
     Three of them change the mean value of the successor: they stand for sampling, for noise, and for the part
-    of the row that noise hides. The other two change the reward: they stand for the pair's own data and for
-    the differences between pairs.
+    of the row that noise hides. The other two change the reward: they stand for the errors of the pair's own
+    data and for the differences between pairs.
 
     ``width`` multiplies the parts that are estimated from data. The parts without data have at least their
     full standard deviation. A cell without any data has mean reward 1/2 per step.
@@ -1344,18 +1349,18 @@ def _hope_for(
 ) -> None:
     """Plan with values ``width`` standard deviations above the mean of the approximate posterior.
 
-    This is the method of the optimistic explorer. A random draw is high for one pair and low for another, and
-    rarely leads along several unknown pairs in sequence. The optimistic explorer returns to the same pairs
-    until data show that they are not better.
+    This is the method of the optimistic explorer. A random draw is high for some pairs and low for others, so
+    it rarely leads users through several unknown pairs in sequence. The optimistic explorer selects the same
+    pairs until data show that they are not better.
 
     The estimation errors of many steps do not all have the same sign. Therefore only the part ``carried`` of
     the bonus of a cell is propagated to the previous step. This part leads users to pairs that can be reached
-    only after several untried steps. If no policy can be
-    better within the width, the plan is the greedy policy. Therefore this explorer costs nothing in an
-    environment that is known well. A cell without data has reward 1 per step.
+    only after several untried steps. If no policy can be better within the width, the plan is the greedy
+    policy. Therefore this explorer adds no regret once the estimates are precise. A cell without data has
+    reward 1 per step.
 
     If a cell has no visits, or so few that noise hides them, its estimate is close to the mean of the other
-    rows. Such an estimate never attracts users, although the largest reward may be there. If ``seeks`` is
+    rows. The plan then never selects the cell, although the cell may have the largest reward. If ``seeks`` is
     True (the maximum-uncertainty explorer), a row whose visits are below their noise has value 1 per step,
     and this value is propagated to earlier steps. Its weight is x^2 / (x^2 + 0.15^2) with x = (noise /
     visits)^2, which decreases as visits increase. Without noise, this weight is 0.
@@ -1404,14 +1409,15 @@ def _hope_for(
 def _reach(
     problem: Problem, model: Cells, moves: Successors, greedy: Floats, q: Floats, scratch: Floats
 ) -> None:
-    """Plan to reach rows that noise hides, whatever the rewards on the way, and write the plan into ``q``.
+    """Plan to reach rows that noise hides, regardless of all rewards, and write the plan into ``q``.
 
-    This is the method of the frontier explorer. An explorer that adds up rewards does not give up good
-    rewards on the way for slightly better ones behind rows that noise hides. With x the sum of the squared
-    errors of a row's entries due to noise, the part x^2 / (x^2 + _HIDDEN^2) of the row is hidden; it counts
-    as 0 below _BARELY. A row without data is hidden. The hidden part of a row has the value (H - h) / H at
-    step h (from 0); nothing else has a value. Where the best value is below _WORTHWHILE, the explorer acts
-    greedily, by the Q ``greedy``. Therefore it costs nothing where noise hides nothing.
+    This is the method of the frontier explorer. An explorer that maximises the return does not leave good
+    rewards for slightly better rewards that can be reached only through hidden rows. Let x be the sum of the
+    squared errors of a row's entries due to noise. The part x^2 / (x^2 + _HIDDEN^2) of the row is hidden, and
+    a part below _BARELY is set to 0. A row without data is hidden completely. The hidden part of a row has
+    the value (H - h) / H at step h, where steps start at 0. All other parts have value 0. In states whose
+    best value is below _WORTHWHILE, the explorer acts greedily, by the Q ``greedy``. Therefore the plan is
+    the greedy policy if noise hides no row.
     """
     state_ptr, horizon, rows = problem.state_ptr, problem.horizon, problem.rows
     spread, sampling, states = model.spread, model.sampling, model.raw.shape[1]

@@ -1,28 +1,28 @@
 r"""SDP-PE-OM: policy elimination by occupancy measures of one private model, without a list of policies.
 
-The set Q of policies that may still be optimal is described by an inequality instead of a list. Let P~ and r~
+The set Q of policies that can still be optimal is described by an inequality instead of a list. Let P~ and r~
 be the released model (projection "lp"), and let w be the widths of
 :func:`discreet.learners.online.elimination_schedule.value_widths`. Then
 
     Q = {q an occupancy measure of P~ :  <q, r~ + w> >= level},    level = max over q' of <q', r~ - w>.
 
-Q contains exactly the policies that SDP-PE's elimination by data keeps: those whose upper bound is at least
-the largest lower bound. Both bounds are linear in q. Let v^ be the largest <q, r~> and xi the largest <q, w>
-over all policies. The condition <q, r~> >= v^ - 2 xi describes a larger set, because <q, r~> >= level - <q,
-w> >= v^ - 2 xi for q in Q.
+Q contains exactly the policies that elimination by data in SDP-PE keeps. The upper bound of these policies is
+at least the largest lower bound. Both bounds are linear in q. Let v^ be the largest <q, r~> and xi the
+largest <q, w> over all policies. The condition <q, r~> >= v^ - 2 xi describes a larger set, because <q, r~>
+>= level - <q, w> >= v^ - 2 xi for q in Q.
 
 In a stage, for every triple (h, s, a), L_0 users follow the member of Q that visits the triple most often.
-This member solves a linear programme, which is solved exactly by its one-dimensional dual
+This member is the solution of a linear programme. The programme is solved exactly by its one-dimensional dual
 (:mod:`discreet.learners.online.occupancy_elimination_kernels`). The dual needs five to ten steps with O(H S^2
 A) operations each, and no solver. The solution is a mixture of two deterministic policies. A public binomial
 draw splits the L_0 users between the two policies. The sums of the batch then have the same distribution as
 with one independent draw for each user.
 
 Counts are summed over stages and are read in the same way as by other learners. Therefore any privatizer can
-be used, including continual mechanisms. With ``forget``, only the batch of the current stage is queried, as
-in the paper. Each batch then has the full budget, and the data of users in earlier stages are not used.
+be used, including continual mechanisms. With ``forget``, only the batch of the current stage is queried (as
+in the paper). Each batch then has the full budget, and the data of users in earlier stages are not used.
 
-**Properties that SDP-PE also has.** Privacy is the same, because all computations are post-processing of the
+**Properties that are kept.** Privacy is that of SDP-PE, because all computations are post-processing of the
 same releases. Time and memory are polynomial. With ``width_scale`` >= 1, every optimal policy is in Q at
 every stage, with probability at least 1 - ``failure`` - ``noise_failure``. The reason is that |V^pi(r, P) -
 V^pi(r~, P~)| <= V^pi(w, P~) simultaneously for all pi. Therefore the upper bound of an optimal policy is at
@@ -32,17 +32,17 @@ w>, where q' is the occupancy measure of an optimal policy in P~.
 **Properties that are lost.** The paper's regret theorem does not apply, for three reasons.
 
 1. Sets are not nested: an excluded policy can return, although the stages in between did not explore it. An
-   intersection of the sets of several stages is not linear in one occupancy measure, because each stage has
-   its own model.
-2. The policies that users follow are drawn from mixtures of two deterministic policies.
-3. One model replaces the crude, absorbing and fine models. The argument for the multiplicative accuracy of
-   visit probabilities is therefore not available: if an estimate is wrong, the users who are assigned to a
-   pair may not reach it.
+   intersection of the sets of several stages is not linear in one occupancy measure, because each stage has a
+   separate model.
+2. The policies of users are drawn from mixtures of two deterministic policies.
+3. One model replaces the crude, absorbing and fine models. Therefore the relative accuracy of visit
+   probabilities is not proved: if an estimate is wrong, the users who are assigned to a pair may not reach
+   it.
 
 Results should be reported under the name SDP-PE-OM.
 
-Before the first release, all rows of P~ are uniform, and all policies tie. Ties are broken at random, so
-users of the first stage follow random policies.
+Before the first release, all rows of P~ are uniform, and all policies have equal values. Ties are broken at
+random, so users of the first stage follow random policies.
 
 Source of the elimination rule: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -81,13 +81,13 @@ class Visit(NamedTuple):
     Attributes
     ----------
     low, high : (H, S)
-        Rows (admissible pairs) that the two policies choose.
+        Rows (admissible pairs) chosen by the two policies.
     weight : float
         Weight of ``high`` in the mixture, in [0, 1].
     visits : float
         Probability that the mixture visits the pair at the step.
     steps : int
-        Number of backward inductions that were needed to find the mixture.
+        Number of backward inductions in the search for the mixture.
     """
 
     low: Ints
@@ -111,7 +111,7 @@ class KnownModel:
     values, q : (H + 1, S) and (H, R)
         Optimal V and Q.
     rows : (H, S)
-        Row (admissible pair) that the optimal policy chooses at each step and state.
+        Row (admissible pair) of the optimal policy at each step and state.
     """
 
     layout: Layout
@@ -129,7 +129,7 @@ class KnownModel:
         """Build the model from transitions (H, R, S) and rewards (H, R).
 
         ``initial`` (S,) is the distribution of the first state. ``coins`` (4,) is the state of the random
-        stream that breaks ties; it is advanced in place.
+        stream that breaks ties. It is advanced in place.
         """
         h, rows, s = transitions.shape
         columns = np.ascontiguousarray(transitions.transpose(0, 2, 1))
@@ -147,7 +147,7 @@ class KnownModel:
     def visit(self, h: int, row: int, level: float, coins: Words) -> Visit:
         """Return a mixture of two policies with value >= ``level`` that visits ``row`` at step h most often.
 
-        ``coins`` (4,) is the state of the random stream that breaks ties; it is advanced in place.
+        ``coins`` (4,) is the state of the random stream that breaks ties. It is advanced in place.
         """
         low, high = np.empty_like(self.rows), np.empty_like(self.rows)
         weight, visits, steps = kernels.constrained_visit(
@@ -159,7 +159,7 @@ class KnownModel:
 
 @dataclass(frozen=True, eq=False)
 class ActiveSet:
-    """Facts that a learner keeps about its newest stage.
+    """Facts that a learner keeps about its latest stage.
 
     Attributes
     ----------
@@ -187,13 +187,13 @@ class SDPPEOM(StagedLearner):
     Parameters
     ----------
     preset : "default" or "theory"
-        ``default``: widths scaled down (heuristic). ``theory``: valid bounds.
+        ``default``: smaller widths (heuristic). ``theory``: valid bounds.
     forget : bool
         True: each stage uses only the data of the previous stage's batch, which has the full budget. False:
-        it uses the data of all earlier stages.
+        each stage uses the data of all earlier stages.
     deterministic : bool
-        True: if a mixture has two policies, all users follow the policy whose value reaches the level. False:
-        the users are split between the two policies at random.
+        Treatment of a mixture of two policies. True: all users follow the policy whose value reaches the
+        level. False: the users are split between the two policies at random.
 
     For further options see :class:`~discreet.learners.online.elimination_schedule.StagedLearner`.
     """
@@ -213,7 +213,7 @@ class SDPPEOM(StagedLearner):
 
     # ------------------------------------------------------------------------------- schedule
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule, which is fixed in advance and has one release per stage."""
+        """Return the schedule. It is fixed in advance and has one release per stage."""
         sizes, each = self.sizes(spec), spec.horizon * spec.layout.rows
         times = np.concatenate([[0], np.cumsum(np.array(sizes) * each)]).astype(np.int64)
         queries = (self.query(spec),) * len(sizes) if self.forget else None
@@ -231,7 +231,7 @@ class SDPPEOM(StagedLearner):
         transitions, rewards = self._unknown(spec), np.zeros((spec.horizon, layout.rows))
         if stage > 0:
             # The concentration bounds must hold at all releases. The bound for running sums of one sequence
-            # holds for all lengths simultaneously. Separate batches have one bound each, and these bounds
+            # holds for all lengths simultaneously. Separate batches have one bound each, so these bounds
             # share the failure probability.
             share = 1.0 / len(sizes) if self.forget else 1.0
             model = StageModel.of(release, spec, float(self.noise_failure or 0.05), self.ignores_noise)
@@ -252,14 +252,14 @@ class SDPPEOM(StagedLearner):
 
     @staticmethod
     def _unknown(spec: ProblemSpec) -> Floats:
-        """Return the transition probabilities of the model without data, (H, R, S). They are uniform."""
+        """Return the transition probabilities of the model without data, (H, R, S), which are uniform."""
         return np.full((spec.horizon, spec.layout.rows, spec.states), 1.0 / spec.states)
 
     def _explore(self, world: KnownModel, level: float, size: int, coins: Words) -> tuple[ActiveSet, Plans]:
         """Return the facts and the plans of one stage.
 
-        For each triple (h, s, a), ``size`` users follow the member of Q that visits it most often. ``level``
-        defines Q.
+        For each triple (h, s, a), ``size`` users follow the member of Q that visits the triple most often.
+        ``level`` defines Q.
         """
         layout = world.layout
         users: dict[bytes, int] = {}
@@ -282,9 +282,9 @@ class SDPPEOM(StagedLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason.
+        """Yield one string for each option value that makes the regret theorem invalid.
 
-        One text is always yielded, because the theorem does not cover sets of occupancy measures.
+        There is at least one string, because the theorem does not cover sets of occupancy measures.
         """
         yield from super().heuristics()
         yield "an active set of occupancy measures is not nested, and one model stands for three"

@@ -1,29 +1,32 @@
 r"""Policy elimination with crude and fine exploration: SDP-PE (Bai et al. 2024) and APEVE (Qiao et al. 2022).
 
-Stage b starts with the set phi_b of deterministic policies that may still be optimal. It has three parts.
+Stage b starts with the set phi_b of deterministic policies that can still be optimal. Each stage has three
+parts.
 
 1. *Crude exploration* proceeds step by step, for h = 1..H. For every triple (h, s, a), L_0 users follow the
    policy of phi_b that visits the triple most often in the crude model of the steps before h. Only the counts
    of step h are released, and they are projected. Let iota = log(2 H A K / failure). Transitions with
-   projected counts N3~ < C_1 E H^2 iota are put into the set W. In the *absorbing* model, they lead to a
-   terminal state with value 0. The constants C_1 = 6 and E >= 2 are chosen so that all other transitions are
-   known to a relative error of 1 / H. Without noise, E = 1 in this formula, as in APEVE. Every policy takes
-   the transitions in W rarely.
+   projected counts N3~ < C_1 E H^2 iota form the set W. In the *absorbing* model, they lead to a terminal
+   state with value 0. The constants C_1 = 6 and E >= 2 are chosen so that all other transitions are known to
+   a relative error of 1 / H. Without noise, E = 1 in this formula, as in APEVE. Every policy takes the
+   transitions in W rarely.
 2. *Fine exploration*. For every triple (h, s, a), L_0 users follow the policy of phi_b that visits the triple
    most often in the whole crude model. All counts and rewards of this batch are released.
-3. *Elimination*. With ``elimination="theory"``, a policy pi stays iff its value V^pi(r^, P-ref) in the
-   absorbing model of the fine batch exceeds the largest value minus 2 xi_b. Here xi_b = C (sqrt(H^5 S^2 A
-   iota / L) + S^3 A^2 H^5 E iota / L) with L = H S A L_0. The paper proves its theorem for some C whose value
-   it does not state. With C = 1, no policy can be eliminated before L > 4 H^3 S^2 A iota. With
-   ``elimination="data"``, pi stays iff V^pi(r~ + w, P~) >= max over phi_b of V^pi(r~ - w, P~). The widths w
-   are those of
-   :func:`discreet.learners.online.elimination_schedule.value_widths`, which have explicit constants and no C.
+3. *Elimination*. Two rules are available.
+
+   - ``elimination="theory"``: a policy pi stays if and only if its value V^pi(r^, P-ref) in the absorbing
+     model of the fine batch exceeds the largest value minus 2 xi_b. Here xi_b = C (sqrt(H^5 S^2 A iota / L) +
+     S^3 A^2 H^5 E iota / L) with L = H S A L_0. The paper does not state the constant C of its theorem. With
+     C = 1, no policy can be eliminated before L > 4 H^3 S^2 A iota.
+   - ``elimination="data"``: pi stays if and only if V^pi(r~ + w, P~) >= max over phi_b of V^pi(r~ - w, P~).
+     The widths w are those of :func:`discreet.learners.online.elimination_schedule.value_widths`. These
+     widths have explicit constants and no C.
 
 With ``elimination="data"`` and ``width_scale`` >= 1, an optimal policy stays in every phi_b with probability
-at least 1 - ``failure`` - ``noise_failure``, because the widths bound the error of every policy's value in
-both directions. ``failure`` is divided equally among the B stages, and ``noise_failure`` equally among the B
-(H + 1) batches; the noise distributions of the batches already take this into account. The sets are nested by
-construction. By the paper, regret is O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
+at least 1 - ``failure`` - ``noise_failure``. The reason is that the widths bound the error of every policy's
+value in both directions. ``failure`` is divided equally among the B stages, and ``noise_failure`` equally
+among the B (H + 1) batches. The noise distributions of the batches already take this into account. Each set
+phi_b contains the next one. According to the paper, regret is O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
 
 **Separate batches.** Each user is in one batch, and a batch answers one query with the full budget. The query
 of a crude batch counts one step (:class:`~discreet.core.count_query.CountQuery`, ``step``), so its
@@ -31,19 +34,19 @@ sensitivity has no factor H. Any privatizer can be used: none, ``Central`` (join
 
 **Policies.** All deterministic policies are enumerated
 (:mod:`discreet.learners.online.policy_elimination_kernels`). There are A^(S H) policies, or A^(1 + S (H - 1))
-if the first state is fixed. At the first step, rules that differ only in states where no user can start count
-as one rule. If there are more than ``max_policies`` policies, a ``ValueError`` states their number. Use
-``sdp-pe-om`` for such problems.
+if the first state is fixed. Let a rule be the choice of one action for each state. At the first step, rules
+that differ only in states where no user can start count as one rule. If there are more than ``max_policies``
+policies, a ``ValueError`` states their number. Use ``sdp-pe-om`` for such problems.
 
 **Ties.** If no policy reaches a triple (h, s, a) in the model, all policies visit it equally often. Policies
-that take action a in state s at step h are then preferred, and ``tie_break`` decides among these. With the
-published threshold, most transitions are in W for a long time, so the first exploration depends on the
-tie-breaking. With ``random``, users follow all policies of phi_b. With ``first``, they follow the policies
-with the lowest numbers.
+that take action a in state s at step h are then preferred, and ``tie_break`` selects one of these policies.
+With the published threshold, most transitions are in W for a long time, so the first exploration depends on
+the tie-breaking. With ``random``, users follow all policies of phi_b. With ``first``, they follow the
+policies with the lowest numbers.
 
 **Deviations from the papers.** With the published L_b = 2^b, no user explores before 2^b >= H S A, because
 L_0 = 0. Here stage b has m_0 H S A 2^(b-1) users in each of its crude and fine parts. Users after the last
-stage follow the best remaining policy; with ``truncate``, they explore in a shorter stage. By default, four
+stage follow the best remaining policy. With ``truncate``, they explore in a shorter stage. By default, four
 fifths of all users follow the best remaining policy (``explore_share``). The distribution of the first state
 is assumed to be public (``spec.initial``).
 
@@ -81,12 +84,12 @@ Rules = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 
 MAX_POLICIES = 2**20  # default of the option max_policies
-_EXPLOIT = 2**20  # index of the random stream that chooses the best policy; exploration of step h has index h
+_EXPLOIT = 2**20  # index of the random stream that selects the best policy; exploration of step h has index h
 
 
 @dataclass(frozen=True, eq=False)
 class Enumeration:
-    """All deterministic policies of a problem, numbered.
+    """Numbered list of all deterministic policies of a problem.
 
     See :mod:`discreet.learners.online.policy_elimination_kernels`.
 
@@ -97,8 +100,7 @@ class Enumeration:
     initial : (S,)
         Distribution of the first state.
     first, rules : (n_0, S) and (n, S)
-        Rules for step 0 and for each later step. A rule chooses one row, which is an admissible pair, for
-        each state.
+        Rules for step 0 and for each later step. A rule chooses one row (an admissible pair) for each state.
     """
 
     layout: Layout
@@ -108,7 +110,7 @@ class Enumeration:
 
     @classmethod
     def of(cls, layout: Layout, initial: Floats, most: int = MAX_POLICIES) -> Enumeration:
-        """Build the enumeration of all policies; raise ``ValueError`` if there are more than ``most``.
+        """Build the enumeration of all policies. Raises ``ValueError`` if there are more than ``most``.
 
         ``initial`` (S,) : distribution of the first state.
         """
@@ -163,9 +165,9 @@ class Enumeration:
         """Return, for each pair, the active policy that visits it at step h with the largest probability.
 
         Returns the (R,) numbers of these policies and their (R,) visit probabilities. The number is -1 if no
-        active policy takes the action of the pair. Steps h and later of ``transitions`` (H, R, S) are not
-        read. Uniform ``coins`` (R,) in [0, 1) choose among policies with equal probability; None chooses the
-        lowest number.
+        active policy takes the action of the pair. Entries of ``transitions`` (H, R, S) for steps h and later
+        are not read. Uniform ``coins`` (R,) in [0, 1) choose among policies with equal probability. None
+        chooses the lowest number.
         """
         rows = self.layout.rows
         mass = kernels.occupancies(np.ascontiguousarray(transitions), self.initial, self.first, self.rules, h)
@@ -178,7 +180,7 @@ class Enumeration:
 
 
 def _rules(layout: Layout, choices: Ints) -> Rules:
-    """Return all rules, (n, S). A rule chooses one row, which is an admissible pair, for each state.
+    """Return all rules, (n, S). A rule chooses one row (an admissible pair) for each state.
 
     In state s, the rules choose among the first ``choices[s]`` rows of this state. The choice in state 0
     varies fastest.
@@ -215,7 +217,7 @@ class EliminationMemory:
     active : (policies,)
         True for the policies in phi_b.
     crude : (H, R, S)
-        Absorbing model of the steps that crude exploration has finished.
+        Absorbing model of the steps for which crude exploration is finished.
     rare : (H, R, S)
         True for the transitions in W.
     width : float
@@ -233,19 +235,19 @@ class EliminationMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class SDPPE(StagedLearner):
-    """SDP-PE (Bai et al. 2024), corrected, with any privatizer; the paper uses the shuffle model.
+    """SDP-PE (Bai et al. 2024), corrected, with any privatizer. The paper uses the shuffle model.
 
     Parameters
     ----------
     preset : "default", "theory" or "paper"
-        ``default``: elimination by data, with widths scaled down (heuristic). ``theory``: elimination by
-        data, with valid bounds. ``paper``: elimination by the paper's xi_b with C = 1; all users explore.
+        ``default``: elimination by data, with smaller widths (heuristic). ``theory``: elimination by data,
+        with valid bounds. ``paper``: elimination by the paper's xi_b with C = 1; all users explore.
     elimination : "data" or "theory"
         Rule that eliminates policies; see :mod:`discreet.learners.online.policy_elimination`.
     C : float
         Constant of xi_b, for ``elimination="theory"``.
     C_1 : float
-        Constant of the threshold below which transitions are put into W. The theory needs 6.
+        Constant of the threshold. Transitions below the threshold form the set W. The theory needs 6.
     max_policies : int
         Largest number of deterministic policies. ``ValueError`` is raised if the problem has more.
 
@@ -290,7 +292,10 @@ class SDPPE(StagedLearner):
         return _enumerated(spec.layout, tuple(spec.initial.tolist()), int(self.max_policies or MAX_POLICIES))
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule: each stage has H crude batches and one fine batch, each with its own query."""
+        """Return the schedule.
+
+        Each stage has H crude batches and one fine batch, each with a separate query.
+        """
         self.enumeration(spec)
         sizes, horizon, rows = self.sizes(spec), spec.horizon, spec.layout.rows
         batches = [
@@ -328,7 +333,9 @@ class SDPPE(StagedLearner):
         return memory, self._explore(state, memory, layers, sizes[stage], release.number)
 
     def _threshold(self, spec: ProblemSpec, width: float) -> float:
-        """Return the threshold C_1 E H^2 iota. E is max(2, ``width``), or 1 if ``width`` is 0 (no noise)."""
+        """Return the threshold C_1 E H^2 iota, with E = max(2, ``width``), or E = 1 if ``width`` is 0 (no
+        noise).
+        """
         floored = max(2.0, width) if width > 0.0 else 1.0
         return float(self.C_1 or 0.0) * floored * spec.horizon**2 * self._iota(spec)
 
@@ -340,9 +347,9 @@ class SDPPE(StagedLearner):
     def _crude(
         self, spec: ProblemSpec, memory: EliminationMemory, model: StageModel, h: int
     ) -> EliminationMemory:
-        """Return the memory with step h added to the absorbing model.
+        """Return the memory in which the absorbing model includes step h.
 
-        ``model`` is estimated from the crude batch of step h. Step 0 starts a new stage.
+        ``model`` is estimated from the crude batch of step h. A new stage starts with step 0.
         """
         crude, rare = memory.crude.copy(), memory.rare.copy()
         rare[h] = model.counts[0] < self._threshold(spec, model.width)
@@ -361,7 +368,7 @@ class SDPPE(StagedLearner):
     ) -> EliminationMemory:
         """Return the memory with the next set phi_{b+1} and its best policy.
 
-        ``model`` is estimated from the fine batch of stage b. ``size`` is L_0 of this stage, ``stages`` is
+        ``model`` is estimated from the fine batch of stage b. ``size`` is L_0 of this stage. ``stages`` is
         the number of stages, and ``number`` is the number of the release.
         """
         spec, everyone = state.spec, self.enumeration(state.spec)
@@ -406,7 +413,7 @@ class SDPPE(StagedLearner):
         """Return the plans of one batch.
 
         For each pair at each of the steps ``layers``, ``size`` users follow the remaining policy that visits
-        it most often in the crude model.
+        the pair most often in the crude model.
         """
         spec, everyone = state.spec, self.enumeration(state.spec)
         rows = spec.layout.rows
@@ -419,14 +426,14 @@ class SDPPE(StagedLearner):
             found, _ = everyone.visitors(memory.crude, h, memory.active, coins)
             for r in range(rows):
                 policy = int(found[r])
-                if policy < 0:  # no remaining policy takes the action of this pair, so all policies tie
+                if policy < 0:  # no remaining policy takes the action of this pair, so all policies are equal
                     policy = int(anybody[0 if coins is None else int(coins[r] * anybody.size)])
                 users[policy] = users.get(policy, 0) + size
         return tuple((everyone.policy(policy), many) for policy, many in users.items())
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.elimination == "data":
             yield "elimination = 'data' keeps an optimal policy, but the theorem is about xi_b"
@@ -443,10 +450,10 @@ class APEVE(SDPPE):
     """APEVE (Qiao, Yin, Min and Wang 2022): SDP-PE without noise and with known rewards; not private.
 
     The learner treats the sums as exact and ignores noise. Crude and fine exploration of stage b each have
-    about K^(1 - 2^-b) users, so there are about log log K stages. With the same stages and options, its
-    results are identical to those of SDP-PE under ``NoPrivacy``.
+    about K^(1 - 2^-b) users, so there are about log log K stages. With the same stages and options, the
+    results equal those of SDP-PE under ``NoPrivacy``.
 
-    The options are those of :class:`SDPPE`. Preset ``default``: elimination by data, with widths scaled down
+    The options are those of :class:`SDPPE`. Preset ``default``: elimination by data, with smaller widths
     (heuristic). Preset ``theory``: elimination by data, with valid bounds. Preset ``paper``: elimination by
     xi_b with C = 1; all users explore.
     """

@@ -42,7 +42,8 @@ def evaluate_all(
     """Write into out[i] the value of policy i.
 
     If the transition probabilities of a row sum to less than 1, the missing mass has value 0. The values of
-    the suffixes from step 2 on are stored; those of longer suffixes are used immediately and not stored.
+    the suffixes that start at step 2 are stored. The values of longer suffixes are used immediately and are
+    not stored.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-r"""DP policy gradient and DP natural policy gradient for tables, on one noisy vector for each batch of users.
+r"""DP policy gradient and DP natural policy gradient for tables, with one noisy vector per batch of users.
 
 All users of a batch follow the softmax policy pi of public logits theta[t, s, a]. Here t is the step, or 0 if
 all steps share their logits. Let G_h be the sum of a user's rewards from step h on, b the public baseline,
@@ -11,7 +11,7 @@ and c_h = G_h - b_h. The vector of a user has up to three parts:
     visits     v N(t, s), for the natural gradient only
 
 The first part is the policy gradient (REINFORCE), where e_a is the unit vector of the action. The residuals
-update the baseline. The core clips the vector to the l2 norm B (:mod:`discreet.core.vectors`) and adds noise
+update the baseline. The vector is clipped to the l2 norm B (:mod:`discreet.core.vectors`), and noise is added
 once to the sum over the batch. A user is in one batch. Therefore the guarantee is that of one noisy sum
 (parallel composition). Let g be the released mean of the gradients divided by B, and d that of the visits
 divided by v. At each release, theta changes by
@@ -20,22 +20,23 @@ divided by v. At each release, theta changes by
     eta (d (diag(pi) - pi pi^T) + zeta I)^{-1} g    (natural policy gradient, for each (t, s)).
 
 **Source.** He and Zhou (2025, arXiv 2510.21060) analyse both methods as one algorithm with a fresh batch and
-one private update in each round, with the user as the unit of privacy. They reduce the natural gradient to
-private least squares. This module differs as follows, so their theorems do not cover it:
+one private update in each round. The unit of privacy is the user. The authors reduce the natural gradient to
+private least squares. Their theorems do not cover this module, because of these differences:
 
-- Their main analysis is for horizon 1 and bounded gradients. Here any horizon is allowed, and vectors are
-  clipped.
-- They subtract the reward of a second action. Here the baseline is learned.
-- The least squares here uses noisy visits and the public matrix diag(pi) - pi pi^T.
-- Batches grow, and logits shrink by a factor at each release. The policy gradient limits its step by the
-  noise (``noise_limit``).
+- The main analysis in the paper is for horizon 1 and bounded gradients. Here any horizon is allowed, and
+  vectors are clipped.
+- The paper subtracts the reward of a second action. Here the baseline is learned.
+- Here the least squares uses noisy visits and the public matrix diag(pi) - pi pi^T.
+- Here batches grow, and logits shrink by a factor at each release. The noise limits the step of the policy
+  gradient (``noise_limit``).
 
-Defaults were chosen on other environments than those of the reported figures
+The defaults were chosen on other environments than those of the reported figures
 (benchmarks/policy_gradient.md).
 
-**Privacy.** The core derives the sensitivity 2 B. The guarantee states the condition that it rests on
-(``Guarantee.rests_on``): :func:`user_vector` reads one trajectory and public arrays only. This function
-stores nothing, so the condition holds. The ledger, verification and the service refuse such guarantees.
+**Privacy.** The sensitivity is 2 B, derived in :mod:`discreet.core.vectors`. The guarantee depends on one
+condition (``Guarantee.rests_on``): :func:`user_vector` reads only one trajectory and public arrays. This
+function stores nothing, so the condition holds. The ledger, verification and the service reject such
+guarantees.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ from discreet.utils.config import Knobs
 Floats = NDArray[np.float64]
 
 VECTOR = "policy_gradient"  # name of the family in releases
-BASELINE_WEIGHT = 0.3  # w
-BASELINE_RATE = 0.4  # share of the estimated residual that is added to the baseline at a release
-_LEAST_NOISE = 1e-3  # of a released mean, for the damping of natural gradients without noise
+BASELINE_WEIGHT = 0.3  # The weight w of residuals.
+BASELINE_RATE = 0.4  # Share of the estimated residual that is added to the baseline at a release.
+_LEAST_NOISE = 1e-3  # smallest noise of a released mean for the damping of natural gradients
 
 
 def user_vector(trajectory: Trajectory, context: Context) -> Floats:
-    """Return the vector of one user, before it is clipped; the module's docstring defines it.
+    """Return the vector of one user before clipping. The module defines the vector.
 
     trajectory : record of the user.
 
@@ -112,7 +113,7 @@ class PolicyGradientState:
 
 @dataclass(frozen=True, kw_only=True)
 class VectorGradientLearner(Knobs):
-    """Base class of the two learners: schedule, query, softmax policies, and the update at a release.
+    """Base class of both learners: schedule, query, softmax policies, and the update at a release.
 
     The privatizer must be ``Central`` (with ``release`` "auto" or "batches") or ``NoPrivacy``.
 
@@ -122,8 +123,8 @@ class VectorGradientLearner(Knobs):
     stationary : bool, optional
         True: all steps share their logits. None: the value that the problem declares.
     batches : int, optional
-        Largest number of batches, at least 1. None: 60 for 20 000 users, in proportion to the cube root of
-        the number of users.
+        Largest number of batches, at least 1. None: 60 for 20 000 users; for other numbers, in proportion to
+        the cube root of the number of users.
     batch_growth : float
         Size of the last batch divided by the size of the first batch, at least 1.
     step : float
@@ -136,7 +137,7 @@ class VectorGradientLearner(Knobs):
     Raises
     ------
     ValueError
-        If an option is out of its range. ``schedule``, ``query`` and ``begin`` raise it too, if the number of
+        If an option is out of its range. ``schedule``, ``query`` and ``begin`` also raise it if the number of
         users is unknown.
     """
 
@@ -174,7 +175,10 @@ class VectorGradientLearner(Knobs):
         return replace(self, stationary=stationary, batches=self.batches or batches)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule for the problem ``spec``, whose batches grow. Raises as :meth:`tuned` does."""
+        """Return the schedule for the problem ``spec``.
+
+        Its batches grow. Raises ``ValueError`` if the number of users is unknown.
+        """
         users, growth = spec.users or 0, float(self.batch_growth or 1.0)
         shares = np.linspace(0.0, 1.0, int(self.tuned(spec).batches or 1) + 1)[:-1]
         if growth > 1.0:
@@ -183,7 +187,10 @@ class VectorGradientLearner(Knobs):
         return Schedule(spec.users, times[times < users], reads="measurements", plans="stochastic")
 
     def query(self, spec: ProblemSpec) -> FamilyQuery:
-        """Return the query for the problem ``spec``: a sum of vectors. Raises as :meth:`tuned` does."""
+        """Return the query for the problem ``spec``: a sum of vectors.
+
+        Raises ``ValueError`` if the number of users is unknown.
+        """
         slots = 1 if self.tuned(spec).stationary else spec.horizon
         size = slots * spec.states * (spec.actions + (self.visit_weight > 0.0)) + spec.horizon
         vector = BoundedVector(VECTOR, size, self._norm(spec), user_vector)
@@ -196,7 +203,7 @@ class VectorGradientLearner(Knobs):
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> PolicyGradientState:
         """Return the first state for the problem ``spec``, with the uniform policy.
 
-        ``ties`` is not used. Raises ``ValueError`` as :meth:`tuned` does.
+        ``ties`` is not used. Raises ``ValueError`` if the number of users is unknown.
         """
         slots = 1 if self.tuned(spec).stationary else spec.horizon
         logits = np.zeros((slots, spec.states, spec.actions))
@@ -207,9 +214,9 @@ class VectorGradientLearner(Knobs):
     ) -> tuple[Plan, PolicyGradientState]:
         """Return the plan for the users until the next release, and the new state.
 
-        state : last state.
+        state : state before the release.
 
-        release : newest release.
+        release : latest release.
 
         ask : not used.
         """
@@ -230,7 +237,7 @@ class VectorGradientLearner(Knobs):
         return self.visit_weight * float(self.bound or 1.0)
 
     def _updated(self, state: PolicyGradientState, release: Release) -> PolicyGradientState:
-        """Return the state after one step with the vector of the newest batch."""
+        """Return the state after one step with the vector of the latest batch."""
         assert release.measurement is not None
         told, spec = release.measurement.estimates[VECTOR], state.spec
         norm, users, cells = self._norm(spec), max(1, told.covers), state.logits.size
@@ -261,11 +268,11 @@ class VectorGradientLearner(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield the parts of the learner that no regret theorem covers, as texts. There is at least one."""
+        """Yield at least one string on the parts of the learner that no regret theorem covers."""
         yield "vectors are clipped, the baseline is learned, and batches and steps are chosen by experiments"
 
     def summary(self) -> str:
-        """Return a text that lists the options. The privacy guarantee does not depend on them."""
+        """Return a string that lists the options. The privacy guarantee does not depend on the options."""
         return summary_of(self, self.heuristics())
 
 
@@ -276,8 +283,8 @@ class DPPolicyGradient(VectorGradientLearner):
     Parameters
     ----------
     noise_limit : float
-        Largest standard deviation of the noise in one step of a logit, above 0. A larger noise makes the step
-        smaller.
+        Largest standard deviation of the noise in one step of a logit, above 0. If the noise is larger, the
+        step is reduced.
 
     For further options see :class:`VectorGradientLearner`.
     """
@@ -304,7 +311,7 @@ class DPNaturalPolicyGradient(VectorGradientLearner):
     Parameters
     ----------
     damping : float
-        Factor of zeta, above 0. For factor 1, zeta is the standard deviation of the noise in g, and at least
+        Factor of zeta, above 0. With factor 1, zeta is the standard deviation of the noise in g, and at least
         0.001.
 
     For further options see :class:`VectorGradientLearner`.
@@ -331,9 +338,9 @@ class DPNaturalPolicyGradient(VectorGradientLearner):
 
 
 def softmax(logits: Floats, mask: NDArray[np.bool_] | None) -> Floats:
-    """Return probabilities in proportion to exp(logits), over the admissible actions of each state.
+    """Return probabilities proportional to exp(logits), over the admissible actions of each state.
 
-    logits : (..., S, A). mask : (S, A) admissible pairs; None if all are.
+    logits : (..., S, A). mask : (S, A) admissible pairs; None if all pairs are admissible.
     """
     allowed = logits if mask is None else np.where(mask, logits, -np.inf)
     weights = np.exp(allowed - allowed.max(axis=-1, keepdims=True))

@@ -5,20 +5,20 @@ The first policy pi^1 is uniform. At each release, the learner computes, for h =
     Q_h = clip(r~ + P~ V_{h+1} + beta^r + G_h beta^p, 0, cap),    V_h = sum_a pi^k(a|s) Q_h(s, a).
 
 Here r~ and P~ are the estimated rewards and transition probabilities, and beta^r + G_h beta^p is the
-exploration bonus. The next user follows pi^k. The next policy pi^{k+1}(a|s) is proportional to pi^k(a|s)
-exp(eta Q_h(s, a)). Q is the optimistic value of pi^k, computed from the counts of the users before user k. If
-n users follow the policy of one release, each of them counts as one step, so n eta replaces eta.
+exploration bonus. User k follows pi^k. The next policy pi^{k+1}(a|s) is proportional to pi^k(a|s) exp(eta
+Q_h(s, a)). Q is the optimistic value of pi^k, computed from the counts of the users before user k. If n users
+follow the policy of one release, this is equivalent to n steps, so n eta replaces eta.
 
-- :class:`OPPO` (Efroni, Shani, Rosenberg and Mannor 2020, who call it POMD) uses exact counts.
+- :class:`OPPO` (Efroni, Shani, Rosenberg and Mannor 2020, under the name POMD) uses exact counts.
 - :class:`PrivateUCBPO` (Chowdhury and Zhou 2021, algorithm Private-UCB-PO) uses the Hoeffding bonus of
   :mod:`discreet.learners.online.bonuses`: beta^r = L_r / sqrt(D) + Lambda_r / D and beta^p = L_p / sqrt(D) +
   Lambda_p / D. Its regret is O~(sqrt(S^2 A H^3 T) + S^2 A H^2 E), where E is the error of the released
   counts.
 
-V is an average over the actions of pi^k. Therefore V is an upper bound of the value of pi^k, not of the
+V is an average over the actions of pi^k. Therefore V is an upper bound on the value of pi^k, but not on the
 optimal value V*. The theory sets eta = sqrt(2 log A / (H^2 K)). The ``default`` presets have a larger eta and
-smaller widths, which is a heuristic without a theorem. They were chosen as described in
-:mod:`discreet.learners.online.ucbvi`.
+smaller widths. These presets are a heuristic without a theorem; :mod:`discreet.learners.online.ucbvi`
+describes how they were chosen.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class _MirrorDescent(BonusLearner):
     def memory_size(self, spec: ProblemSpec) -> int:
         """Return 2 H R + 1, the number of floats in memory.
 
-        They are H R logits, H R values Q of the policy in use, and the number of users at the last release.
+        The memory holds H R logits, H R values Q of the current policy, and the number of users at the last
+        release.
         """
         return 2 * spec.horizon * spec.layout.rows + 1
 
@@ -80,7 +81,7 @@ class _MirrorDescent(BonusLearner):
         return kernels.POLICY_OPTIMIZATION
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.eta != "theory":
             yield f"eta = {self.eta:g} is not that of the theory"
@@ -90,7 +91,7 @@ class _MirrorDescent(BonusLearner):
 class OPPO(_MirrorDescent):
     """Optimistic policy optimization (Efroni et al. 2020) on exact counts, a non-private baseline.
 
-    The learner also accepts noisy releases. It then uses the noisy values as if they were exact counts, and
+    The learner also accepts noisy releases. It then uses the noisy values as if they were exact counts and
     ignores the noise distribution (class attribute ``ignores_noise``).
 
     Parameters

@@ -1,8 +1,8 @@
-"""Public prior model of a learner: transition probabilities and mean rewards that are known before any user.
+"""Public prior model of a learner: transition probabilities and mean rewards known before the first user.
 
-A prior is public. It can come from a simulator, from the literature, or from an earlier private release. It
-costs no privacy budget, and changes neither the query nor the guarantee of a run. The learner estimates from
-its own releases how far the prior is wrong (:mod:`discreet.learners.online.prior_kernels`).
+A prior is public. The source can be a simulator, the literature, or an earlier private release. A prior costs
+no privacy budget and changes neither the query nor the guarantee of a run. The learner estimates the error of
+the prior from its own releases (:mod:`discreet.learners.online.prior_kernels`).
 """
 
 from __future__ import annotations
@@ -30,31 +30,32 @@ Floats = NDArray[np.float64]
 
 DEFAULT_STRENGTH = 100.0
 LEAST_STRENGTH = 2.0  # A pair with a smaller strength has no prior.
-_MOST_STATES, _MOST_CELLS = 10**6, 2 * 10**8  # of a table
-_MOST_STRENGTH = 1000.0  # Largest strength of a pair of an earlier release.
+_MOST_STATES, _MOST_CELLS = 10**6, 2 * 10**8  # Limits for a table.
+_MOST_STRENGTH = 1000.0  # Largest strength of a pair from an earlier release.
 _SUM_ERROR = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Public model that the default learner starts from.
+    """Public model with which the default learner starts.
 
-    The prior is taken as public: the guarantee of a run does not cover the people it was made from.
+    The prior is treated as public: the guarantee of a run does not cover the people whose data the prior
+    contains.
 
     Parameters
     ----------
     model : TabularMDP, or a pair of arrays (S, A, S) and (S, A)
-        Transition probabilities and mean rewards. A row of probabilities that is all 0 says nothing about the
-        pair. If a TabularMDP differs from step to step, its average over steps is used.
+        Transition probabilities and mean rewards. If all probabilities of a pair are 0, the pair has no
+        prior. If a TabularMDP differs from step to step, its average over steps is used.
     strength : float, or (S, A) array
-        Number of visits that the prior is worth for each pair, at least 2. In an array, a value below 2 says
-        nothing about the pair.
+        Strength of the prior of each pair, as a number of visits, at least 2. In an array, a value below 2
+        means that the pair has no prior.
     transitions, rewards : bool
         False: ignore this part of the prior.
     origin : str
-        Text for the record of a run that says where the prior comes from.
+        Text that states the source of the prior, for the record of a run.
     guarantee : Guarantee, optional
-        Privacy guarantee of the release that the prior comes from.
+        Privacy guarantee of the release from which the prior was computed.
 
     Raises
     ------
@@ -146,8 +147,9 @@ class Prior:
     def packed(self, layout: Layout) -> Floats:
         """Return the prior as the floats that compiled code reads, for the pairs of a layout.
 
-        The order is that of :class:`~discreet.learners.online.prior_kernels.Given`. Raises ``ValueError`` if
-        the layout has another number of states or actions, or lacks a pair that the prior has.
+        The order of the floats is that of :class:`~discreet.learners.online.prior_kernels.Given`. Raises
+        ``ValueError`` if the layout has another number of states or actions, or lacks a pair that the prior
+        has.
         """
         if self.means.shape != (layout.states, layout.actions):
             sizes = (layout.states, layout.actions)
@@ -178,20 +180,20 @@ class Prior:
         rewards: bool = True,
         origin: str = "a table",
     ) -> Prior:
-        """Return the prior of a table with one line for each state, action and next state.
+        """Return the prior defined by a table with one line for each state, action and next state.
 
         Parameters
         ----------
         frame : DataFrame, or mapping from column names to sequences
-            Columns ``state``, ``action`` and ``next`` (integers), ``probability``, ``reward`` (the same in
-            all lines of a pair), and optionally ``visits``, which is the strength of the pair. A pair without
-            lines has no prior.
+            The columns are ``state``, ``action`` and ``next`` (integers), ``probability`` and ``reward``. The
+            reward must be equal in all lines of a pair. An optional column ``visits`` is the strength of the
+            pair. A pair without lines has no prior.
         strength : float
-            Strength of all pairs, if there is no column ``visits``.
+            Strength of all pairs if there is no column ``visits``.
         states, actions : int
-            Numbers of states and actions; by default, the smallest numbers that contain all lines.
+            Numbers of states and actions. By default, they are the smallest numbers that contain all lines.
         transitions, rewards, origin
-            As for ``Prior``.
+            See :class:`Prior`.
 
         Raises
         ------
@@ -214,7 +216,7 @@ class Prior:
         transitions: bool = True,
         rewards: bool = True,
     ) -> Prior:
-        """Return the prior that uniform play in a simulator gives. Its visits are the strengths of the pairs.
+        """Return the prior estimated from simulated users who take uniformly random actions.
 
         Parameters
         ----------
@@ -225,12 +227,12 @@ class Prior:
         seed : int
             Seed of the simulation.
         transitions, rewards : bool
-            As for ``Prior``.
+            See :class:`Prior`.
 
         Raises
         ------
         ValueError
-            If ``env`` is neither, a reward is outside [0, 1], or ``users`` or ``seed`` is invalid.
+            If ``env`` has another type, a reward is outside [0, 1], or ``users`` or ``seed`` is invalid.
         """
         users, seed = checks.integer("users", users, 1), checks.integer("seed", seed, 0)
         draws = np.random.default_rng(seed)
@@ -248,24 +250,26 @@ class Prior:
     def from_release(
         cls, source: str | Path | Release, *, transitions: bool = True, rewards: bool = True
     ) -> Prior:
-        """Return the prior that an earlier release of counts gives. This is post-processing of the release.
+        """Return the prior estimated from an earlier release of counts.
 
-        The strength of a pair is the smaller of 1 000 and n^2 / (S s^2 + n). Here n is the estimated number
-        of visits, and s is the standard deviation of the noise in one of the S transition counts.
+        The computation is post-processing of the release. The strength of a pair is n^2 / (S s^2 + n), and at
+        most 1
+        000. Here n is the estimated number of visits, and s is the standard deviation of the noise in one of
+        the S transition counts.
 
         Parameters
         ----------
         source : str, Path or Release
-            File ``release.parquet`` of ``discreet learn``, or file ``.json`` with the answer of an online
-            service to ``GET /releases/N``, or a release of a session.
+            A release of a session, or the path of a file. The file is ``release.parquet`` from ``discreet
+            learn``, or ``.json`` with the response of an online service to ``GET /releases/N``.
         transitions, rewards : bool
-            As for ``Prior``.
+            See :class:`Prior`.
 
         Raises
         ------
         ValueError
             If the file cannot be read, is not a release of counts, or has no rewards although ``rewards`` is
-            true.
+            True.
         """
         if isinstance(source, Release):
             found = _sums_of_online(_tables_of(source), source.users, "the release")
@@ -299,16 +303,15 @@ class Prior:
         states: int | None = None,
         actions: int | None = None,
     ) -> Prior:
-        """Return the prior of a file: a release, or a table (``.csv``).
+        """Return the prior stored in a file: a release, or a table (``.csv``).
 
         Parameters
         ----------
         path : str or Path
-            The file. A table has the columns of :meth:`from_table`. A release is ``.parquet`` or ``.json``
-            (:meth:`from_release`).
+            Path of the file. A table has the columns of :meth:`from_table`. A release is ``.parquet`` or
+            ``.json`` (:meth:`from_release`).
         strength, states, actions
-            As for :meth:`from_table`. A release has strengths of its own, so its ``strength`` must be the
-            default.
+            See :meth:`from_table`. A release defines its own strengths, so ``strength`` must be the default.
 
         Raises
         ------
@@ -347,10 +350,10 @@ class Prior:
 # ------------------------------------------------------------------------------ files in options
 @lru_cache(maxsize=8)
 def read_pinned(text: str, strength: float, layout: Layout) -> Prior:
-    """Return the prior that an option names, for the sizes of a layout.
+    """Return the prior that an option names, with the sizes of a layout.
 
-    text : name of the file and a hash (:func:`~discreet.utils.pinned_file.pinned`). Raises ``ValueError`` as
-        :meth:`Prior.from_file` does, or if the file has changed.
+    text : name of the file and a hash (:func:`~discreet.utils.pinned_file.pinned`). Raises ``ValueError``
+    under the conditions of :meth:`Prior.from_file`, or if the file has changed.
     """
     prior = Prior.from_file(
         pinned("prior", text).partition("#")[0], strength, states=layout.states, actions=layout.actions
@@ -363,7 +366,7 @@ _Sums: TypeAlias = tuple[Layout, Floats, Floats | None, float, int]
 
 
 def _sums_of_stored(path: str | Path) -> tuple[_Sums, Guarantee]:
-    """Return the sums in a file of ``discreet learn``, and the guarantee of the release."""
+    """Return the sums stored in a file of ``discreet learn``, and the guarantee of the release."""
     from discreet.learners.offline.release_files import read_release
 
     release = read_release(path)
@@ -406,7 +409,7 @@ def _tables_of(release: Release) -> dict[str, tuple[Floats, float]]:
 
 
 def _read_answer(path: Path) -> tuple[dict[str, tuple[Floats, float]], int, str]:
-    """Return the tables, the number of users and the name of a service's answer to ``GET /releases/N``."""
+    """Return the tables, the number of users and the name in a service's response to ``GET /releases/N``."""
     try:
         answer = json.loads(path.read_text(encoding="utf-8"))
         tables = {
@@ -429,7 +432,7 @@ def _numbers(path: Path, name: str, values: list[str]) -> Floats:
 
 
 def _on_simplex(rows: Floats) -> Floats:
-    """Return the Euclidean projection of each row (R, S) onto the probability simplex."""
+    """Return the Euclidean projection of each row of an (R, S) array onto the probability simplex."""
     states = rows.shape[1]
     ordered = -np.sort(-rows, axis=1)
     excess = (np.cumsum(ordered, axis=1) - 1.0) / np.arange(1, states + 1)
@@ -468,7 +471,7 @@ def _strengths(strength: Any, shape: tuple[int, ...]) -> Floats:
 
 
 def _check_rows(table: Floats, known: NDArray[np.bool_]) -> None:
-    """Raise ``ValueError`` for a row that is not a distribution."""
+    """Raise ``ValueError`` if a row is not a probability distribution."""
     wrong = (table < 0.0).any(axis=2) | (known & (np.abs(table.sum(axis=2) - 1.0) > _SUM_ERROR))
     if wrong.any():
         s, a = np.argwhere(wrong)[0].tolist()
@@ -495,7 +498,7 @@ _COLUMNS = ("state", "action", "next", "probability", "reward")
 def _read_columns(
     frame: Mapping[str, Any], strength: float, states: int | None, actions: int | None
 ) -> tuple[tuple[Floats, Floats], Any]:
-    """Return the arrays of a table and the strengths of its pairs."""
+    """Return the arrays that a table defines, and the strengths of its pairs."""
     if not hasattr(frame, "keys"):
         raise ValueError(f"frame = {checks.said(frame)}: must be a data frame, or a mapping of columns")
     names = list(frame)
@@ -542,7 +545,7 @@ def _size(name: str, given: int | None, least: int) -> int:
 
 
 def _spread(name: str, place: tuple[NDArray[np.int64], ...], values: Floats, table: Floats) -> None:
-    """Write one value for each pair into ``table``. Raises ``ValueError`` if the lines of a pair differ."""
+    """Write one value for each pair into ``table``. Raises ``ValueError`` if lines of a pair differ."""
     table[place[:2]] = values
     wrong = np.flatnonzero(table[place[:2]] != values)
     if wrong.size:
@@ -552,7 +555,7 @@ def _spread(name: str, place: tuple[NDArray[np.int64], ...], values: Floats, tab
 
 # ------------------------------------------------------------------------------------ simulators
 def _play_model(model: Any, users: int, draws: np.random.Generator) -> tuple[Floats, Floats]:
-    """Return the transition counts (S, A, S) and reward sums (S, A) of uniform play in a known model."""
+    """Return transition counts (S, A, S) and reward sums (S, A) of uniform actions in a known model."""
     layout = model.layout
     admissible = (layout.row_index >= 0).astype(np.float64)
     shares = admissible / admissible.sum(axis=1, keepdims=True)
@@ -570,7 +573,7 @@ def _play_model(model: Any, users: int, draws: np.random.Generator) -> tuple[Flo
 
 
 def _play_environment(env: Any, users: int, draws: np.random.Generator) -> tuple[Floats, Floats]:
-    """Return the transition counts and reward sums of uniform play in a Gymnasium environment."""
+    """Return transition counts and reward sums of uniformly random actions in a Gymnasium environment."""
     spaces = [getattr(env, f"{name}_space", None) for name in ("observation", "action")]
     if any(getattr(space, "n", None) is None for space in spaces) or not hasattr(env, "step"):
         raise ValueError(

@@ -7,14 +7,14 @@ any amount, so its *misfit* is estimated from the data of all pairs.
 **Hypotheses about a pair.** Hypothesis k = 1, 2, ... says that p - q has mean square omega_k^2 =
 min(1/2, 4^(k-1) / n). The *empty* hypothesis, index 0, says that the prior has no information about the pair.
 
-**Evidence.** The estimate of p has the squared distance D from q, and D_0 from the uniform row. Its own mean
-squared error is e. The log density of hypothesis k is -(nu / 2) (ln(e + omega_k^2) + D / (e + omega_k^2))
+**Evidence.** The estimate of p has squared distance D from q, squared distance D_0 from the uniform row, and
+mean squared error e. The log density of hypothesis k is -(nu / 2) (ln(e + omega_k^2) + D / (e + omega_k^2))
 with nu = min(4, max(1, S - 1)). The log density of the empty hypothesis has 1/2 instead of omega_k^2 and D_0
 instead of D. The error of an estimate is known only approximately; therefore nu is small. Rewards have one
 dimension, and use normal densities.
 
 **Shares.** The shares of all hypotheses over pairs are estimated by the expectation-maximisation (EM)
-algorithm, with two imagined pairs that have the first shares.
+algorithm. Two pseudo-pairs with the initial shares (``first_shares``) are added to the data.
 
 **Combination.** Let p_k be the posterior probabilities of a pair. Under hypothesis k, the estimate has weight
 o_k = omega_k^2 / (omega_k^2 + e), and q has the rest. Under the empty hypothesis, the estimate has weight 1.
@@ -35,9 +35,9 @@ from discreet.utils.random_streams_kernels import log
 
 Floats = NDArray[np.float64]
 
-_EMPTY = 0.3  # First share of the empty hypothesis.
-_FALL = 0.6  # Ratio of the first shares of hypotheses k + 1 and k.
-_IMAGINED = 2.0  # Weight of the first shares, as a number of pairs.
+_EMPTY = 0.3  # Initial share of the empty hypothesis.
+_FALL = 0.6  # Ratio of the initial shares of hypotheses k + 1 and k.
+_IMAGINED = 2.0  # Weight of the initial shares, as a number of pairs.
 _ROUNDS = 20  # Number of iterations of the EM algorithm.
 _HYPOTHESES = 13  # Largest number of hypotheses, with the empty one.
 _WIDEST, _WIDEST_REWARD = 0.5, 1.0 / 16.0  # Mean square of the largest misfit of a row and of a reward.
@@ -55,7 +55,7 @@ class Given(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """Weight of the data of a pair, and the error of the rest."""
+    """Weight of the data of a pair, and the error that the prior adds."""
 
     data: float  # Weight O of the estimate from data; the prior has the rest.
     variance: float  # Mean squared error that the prior adds.
@@ -82,13 +82,20 @@ def read_prior(given: Floats, rows: int, states: int) -> Given:
 
 @inlined
 def scale(strength: float, k: int, widest: float) -> float:
-    """Return the mean square of the misfit under hypothesis k = 1, 2, ... for a mean square 1 / strength."""
+    """Return omega_k^2, the mean square of the misfit under hypothesis k = 1, 2, ...
+
+    strength : n of the module docstring; hypothesis 1 has mean square 1 / n.
+
+    widest : upper limit of the result.
+    """
     return min(widest, 4.0 ** (k - 1) / strength)
 
 
 @inlined
 def count_hypotheses(strength: Floats, widest: float) -> int:
-    """Return the number of hypotheses with the empty one, so that the last one has the widest misfit.
+    """Return the number of hypotheses, including the empty one.
+
+    It is large enough for the last hypothesis to have the mean square ``widest``, but at most _HYPOTHESES.
 
     strength : (R,) inverse of the smallest misfit of each pair; 0 for a pair without a prior.
     """
@@ -109,7 +116,7 @@ def log_density(square: float, variance: float, directions: float) -> float:
 
 @inlined
 def first_shares(many: int, shares: Floats) -> None:
-    """Write into ``shares`` the shares before any data, with sum 1."""
+    """Write into ``shares`` the initial shares, which do not depend on data. Their sum is 1."""
     total = 0.0
     for k in range(1, many):
         shares[k] = _FALL ** (k - 1)
@@ -136,8 +143,11 @@ def posterior(logs: Floats, shares: Floats, found: Floats) -> None:
 def fit_shares(logs: Floats, seen: Floats, shares: Floats) -> None:
     """Estimate the shares of all hypotheses by the EM algorithm.
 
-    logs (R, K) : log densities of the data of each pair. seen (R,) : a pair with an infinite value has no
-    data, and is skipped. shares (K,) : is overwritten.
+    logs : (R, K) log densities of the data of each pair.
+
+    seen : (R,) mean squared errors. A pair with an infinite value has no data and is skipped.
+
+    shares : (K,) overwritten with the estimate.
     """
     many = logs.shape[1]
     first, sums, found = np.empty(many), np.empty(many), np.empty(many)
@@ -201,8 +211,9 @@ def measure_rewards(strength: Floats, misfit: Floats, near: Floats, error: Float
 def weigh_row(strength: float, error: float, chances: Floats) -> Weight:
     """Return the weight of the estimated row of a pair.
 
-    strength, error : n and e of the module docstring. chances : (K,) posterior probabilities, or the shares
-    if e is infinite.
+    strength, error : n and e of the module docstring.
+
+    chances : (K,) posterior probabilities, or the shares if e is infinite.
     """
     data, square, variance = chances[0], chances[0], 0.0
     for k in range(1, chances.shape[0]):

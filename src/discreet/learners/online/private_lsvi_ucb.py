@@ -1,13 +1,13 @@
-"""Private LSVI-UCB, which changes its policy only when a noisy determinant has doubled.
+"""Private LSVI-UCB: the policy changes only when a noisy determinant has doubled.
 
-Source: Ngo, Vietri and Wu (2022, arXiv 2202.01292). The learner is :class:`LSVIUCB` in the form whose
-responses are queried again, with three rules of that paper:
+Source: Ngo, Vietri and Wu (2022, arXiv 2202.01292). The learner is :class:`LSVIUCB` with
+``response="requery"`` and three rules of that paper:
 
 1. Noisy prefix sums of phi phi^T are released after every user (preset ``paper``).
-2. A new policy is computed when det Lambda_h has doubled for some h since the last one. Then the response of
-   every step is queried again, over all users so far.
-3. Let lambda~ be a bound on the operator norm of the noise. Lambda_h has the ridge 2 lambda~, which is the
-   same for all releases up to growth of the bound with the number of noise terms.
+2. A new policy is computed when det Lambda_h has doubled for some h since the last policy change. Then the
+   response of every step is queried again, over all users so far.
+3. Let lambda~ be a bound on the operator norm of the noise. Lambda_h has the ridge 2 lambda~. The ridge
+   differs between releases only because the bound grows with the number of noise terms.
 
 The number of rounds of queries is limited in advance to
 
@@ -17,15 +17,16 @@ where K is the number of users, b the bound of ||phi||, and L_h the ridge with t
 noise, determinants cannot double more often. The budget of the responses is split over N rounds.
 
 **What is not from the paper.** The calibration is exact: the session states the epsilon of the noise that is
-drawn, and the noise is smaller than with the composition theorems of the paper. Its text was not available
-here. The width beta of the preset ``paper`` is quoted from the public code of Sahu (2025, arXiv 2504.09339),
-where the algorithm is a baseline:
+drawn, and the noise is smaller than with the composition theorems of the paper. The text of the paper was not
+available here. The width beta of the preset ``paper`` is quoted from the public code of Sahu (2025, arXiv
+2504.09339), where the algorithm is a baseline:
 
     beta = 5 H^2 sqrt(d lambda~) log(chi) + 6 d H sqrt(log(chi)),                                  (2)
     chi = 254 * 162 K^4 d U H / p,   U = max(1, 1 + 2 H sqrt(d K) / lambda~).
 
-In U, the bound on the noise of responses is set to lambda~. It is inside the logarithm only. The limit in
-that code has two nested logarithms, which are less than the number of doublings, so (1) replaces it.
+In U, the bound on the noise of responses is set to lambda~. The value U occurs only inside the logarithm. The
+limit on policy changes in that code has two nested logarithms. That limit is smaller than the number of
+doublings, so (1) replaces it.
 
 **No theorem.** With noise, determinants need not grow, and the usual analysis of rule 2 fails (abstract of
 Zhou 2026, arXiv 2605.23131). The width (2) is large. With H = d = 4 and rho = 1, every Q stays at its upper
@@ -58,15 +59,15 @@ class PrivateLSVIUCB(LSVIUCB):
     Parameters
     ----------
     preset : "default" or "paper"
-        ``default``: the options of :class:`LSVIUCB`, with responses that are queried again and policy changes
-        at doubled determinants. ``paper``: raw responses of the declared range, a release after every user,
-        the ridge 2 lambda~ and the width (2) of :mod:`discreet.learners.online.private_lsvi_ucb`.
+        ``default``: the options of :class:`LSVIUCB` with ``response="requery"`` and policy changes at doubled
+        determinants. ``paper``: raw responses of the declared range, a release after every user, the ridge 2
+        lambda~ and the width (2) of :mod:`discreet.learners.online.private_lsvi_ucb`.
     switches : int
-        Largest number of rounds of queries. None: the number (1) of that module.
+        Largest number of rounds of queries. None: the number (1) of the module.
     beta : "range" or "published"
         Width of the bonus. ``range``: b_h. ``published``: the width (2).
 
-    For further options and errors see :class:`LSVIUCB`.
+    For further options and errors, see :class:`LSVIUCB`.
     """
 
     THEOREM: ClassVar[str] = " of Ngo et al. (2022), whose analysis fails under noise"
@@ -78,7 +79,7 @@ class PrivateLSVIUCB(LSVIUCB):
     def tuned(self, spec: ProblemSpec) -> Self:
         """Return this learner with a value for every option that is None, chosen from the public ``spec``.
 
-        Raises ``ValueError`` like :meth:`LSVIUCB.tuned`.
+        Raises ``ValueError`` under the conditions of :meth:`LSVIUCB.tuned`.
         """
         mine = super().tuned(spec)
         if mine.switches is not None or mine.switching != "determinant":
@@ -86,7 +87,7 @@ class PrivateLSVIUCB(LSVIUCB):
         return replace(mine, switches=mine._doublings(spec))
 
     def _doublings(self, spec: ProblemSpec) -> int:
-        """Return the limit (1) on the number of policy changes. It depends on public facts only."""
+        """Return the limit (1) on the number of policy changes. The limit depends only on public facts."""
         law, query = self._noise_of_one_sum(spec), self._query(spec)
         d, largest = query.features.dimension, bonuses.users(spec) * query.features.bound**2
         total = 0.0
@@ -100,7 +101,7 @@ class PrivateLSVIUCB(LSVIUCB):
         return max(1, math.ceil(total))
 
     def _added(self, state: LinearState, release: Release) -> Floats:
-        """Return the ridges because of noise, from the largest number of noise terms so far."""
+        """Return the ridges added because of noise, from the largest number of noise terms so far."""
         gram = release.estimates[GRAM]
         assert isinstance(gram.law, GoeLaw)
         most = replace(gram, law=replace(gram.law, terms=gram.law.terms_bound))
@@ -119,7 +120,7 @@ class PrivateLSVIUCB(LSVIUCB):
         return float(self.bonus_scale or 0.0) * beta
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.beta == "published":
             yield "beta is quoted from public code, not from the paper"

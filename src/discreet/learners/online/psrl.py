@@ -5,7 +5,7 @@ policy of this MDP (Osband, Russo and Van Roy 2013; the idea is due to Strens 20
 
 **Posterior.** The posterior is a product of independent distributions, one for each state-action pair (s, a)
 and step h. With ``stationary``, counts are pooled, and there is one distribution for all steps. N, R and N3
-are the visits, reward sums and transition counts; m is ``prior_visits`` and b is ``prior_rewards``:
+are the visits, reward sums and transition counts. With m = ``prior_visits`` and b = ``prior_rewards``,
 
     P(. | h, s, a) ~ Dirichlet(m / S + N3(h, s, a, s') over s')
 
@@ -14,16 +14,16 @@ are the visits, reward sums and transition counts; m is ``prior_visits`` and b i
 The Dirichlet prior of the transition probabilities is conjugate. The Beta prior of a reward is conjugate if
 rewards are 0 or 1. If rewards are arbitrary numbers in [0, 1], the mean of the Beta distribution is correct
 up to the effect of the prior. Its variance is then at least that of the true posterior, because the Bernoulli
-distribution has the largest variance of all distributions on [0, 1] with the same mean. If
-``known_rewards`` is True, rewards are not drawn.
+distribution has the largest variance of all distributions on [0, 1] with the same mean. If ``known_rewards``
+is True, rewards are not drawn.
 
 The transition probabilities of a pair are drawn as independent Gamma variables divided by their sum. All
-these variables can underflow to 0, but only for m / S below about 1e-2. The draw is then taken from the limit
-of the Dirichlet distribution for small parameters. In this limit one successor has probability 1. This
-successor is chosen with a probability proportional to its parameter.
+these variables can underflow to 0, but only for m / S below about 1e-2. In this case, the limit of the
+Dirichlet distribution for small parameters is used: one successor has probability 1. This successor is chosen
+with a probability proportional to its parameter.
 
 Draws of different steps are independent. If counts are pooled over steps, the learner draws the transition
-probabilities and the mean reward of a pair once, and uses this draw at all steps.
+probabilities and the mean reward of a pair once. This draw is used at all steps.
 
 **Regret.** The expected regret over the prior is O~(H S sqrt(A T)) for a stationary MDP and one draw before
 each user. This is a Bayesian statement: it holds if the MDP was drawn from that prior.
@@ -31,11 +31,9 @@ each user. This is a Bayesian statement: it holds if the MDP was drawn from that
 PSRL gives no privacy: a policy that is optimal in a draw from the posterior depends on all users, without a
 bound on one user's influence.
 
-The defaults were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy`` at 20 000 users
-(benchmarks/baselines.py, ``--part tuning``). On these environments, learning is faster with weak priors:
-compared with m = S, b = 1 and four draws per release, the defaults halve the regret. The option with the
-largest effect is the number of draws between two releases. The default of m is the smallest value of its
-grid, and m has little effect.
+The defaults were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy``
+(benchmarks/baselines.py, ``--part tuning``). In these environments, learning is faster with weak priors and
+several draws per release.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ from discreet.learners.online.randomized_base import SHARED, Draw, RandomizedLea
 def dirichlet_rows(parameters: Floats, coins: np.random.Generator) -> Floats:
     """Draw independent Dirichlet vectors (..., S), with positive ``parameters`` (..., S).
 
-    ``coins`` : random generator.
+    ``coins`` : random number generator.
     """
     drawn = coins.standard_gamma(parameters)
     totals = drawn.sum(axis=-1, keepdims=True)
@@ -77,11 +75,12 @@ class PSRL(RandomizedLearner):
     Parameters
     ----------
     preset : "default" or "theory"
-        ``default``: options chosen on training environments. ``theory``: the prior Dirichlet(1, ..., 1), and
-        a new draw before each user.
+        ``default``: options chosen on training environments. ``theory``: the prior Dirichlet(1, ..., 1) and a
+        new draw before each user.
     prior_visits : float or "S"
-        Weight m > 0 of the prior of the transition probabilities, as a number of visits. It is distributed
-        evenly over the S successor states. "S" means m = S, which gives the prior Dirichlet(1, ..., 1).
+        Weight m > 0 of the prior of the transition probabilities, as a number of visits. The weight is
+        distributed evenly over the S successor states. "S" means m = S, which gives the prior Dirichlet(1,
+        ..., 1).
     prior_rewards : float
         Parameter b > 0 of the prior Beta(b, b) of each mean reward.
 
@@ -109,7 +108,7 @@ class PSRL(RandomizedLearner):
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
         """Draw one MDP from the posterior.
 
-        ``state`` : state with the sums of the newest release. ``coins`` : generator of the public random
+        ``state`` : state with the sums of the latest release. ``coins`` : generator of the public random
         stream, whose key is ``state.ties``.
         """
         spec = state.spec
@@ -125,6 +124,6 @@ class PSRL(RandomizedLearner):
         return Draw(rewards, rows, np.ones(state.visits.shape))
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options that invalidate the Bayesian regret bound, each with the reason."""
+        """Yield one string for each option value that makes the Bayesian regret bound invalid."""
         yield from super().heuristics()
         yield "the bound is an average over the prior, for stationary worlds"

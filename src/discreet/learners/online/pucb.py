@@ -1,4 +1,4 @@
-r"""PUCB (Vietri, Balle, Krishnamurthy and Wu 2020): Q of a pair is the cap until its count exceeds the noise.
+r"""PUCB (Vietri, Balle, Krishnamurthy and Wu 2020): Q of a pair is capped while noise exceeds its count.
 
 N-hat, R-hat and N3-hat are the released noisy visits, reward sums and transition counts of a state-action
 pair at a step. E1, E2 and E3 bound their noise. With n = N-hat and E = max(E1, E2, E3),
@@ -9,9 +9,9 @@ pair at a step. E1, E2 and E3 bound their noise. With n = N-hat and E = max(E1, 
 
     else:      Q = cap.
 
-The bonus is valid, because n >= 2E implies N >= n - E >= E. The noise then changes the estimated reward by at
+The bonus is valid because n >= 2E implies N >= n - E >= E. The noise then changes the estimated reward by at
 most 2 E / n, and the estimated mean of V by at most H (S + 1) E / n. The probability f' is a quarter of the
-failure probability.
+failure probability. K is the number of users, and H the number of steps.
 
 The published logarithm log(K / f') has no factor H S A, so it omits the union bound over pairs and steps.
 ``constants="tight"`` uses K H S A instead of K in the logarithm, and the range of V[h+1] instead of H.
@@ -40,16 +40,16 @@ from discreet.mechanisms.interfaces import NoiseDistribution, ProblemSpec
 
 @dataclass(frozen=True, kw_only=True)
 class PUCB(ErrorAware, GreedyLearner):
-    """PUCB (Vietri et al. 2020) with any privatizer; the paper uses the tree mechanism.
+    """PUCB (Vietri et al. 2020) with any privatizer. The paper uses the tree mechanism.
 
     Parameters
     ----------
     preset : "default", "theory" or "paper"
-        ``default``: constants scaled down (heuristic). ``theory``: proven constants, and exact quantiles of
-        the noise. ``paper``: the published constants and the published error bound
-        (3 / epsilon) H log((2 S A H + S^2 A H) / f') log(K)^{5/2}. The bound is computed from the standard
-        deviation (std) of the noise as std / sqrt(2) log((2 S A H + S^2 A H) / f') log(K). Both are equal if
-        each released sum has the noise of log(K) nodes, as in the published tree.
+        ``default``: smaller constants (heuristic). ``theory``: proven constants, and exact quantiles of the
+        noise. ``paper``: the published constants and the published error bound (3 / epsilon) H log((2 S A H +
+        S^2 A H) / f') log(K)^{5/2}. The bound is computed from the standard deviation (std) of the noise as
+        std / sqrt(2) log((2 S A H + S^2 A H) / f') log(K). Both formulas are equal if each released sum has
+        the noise of log(K) nodes, as in the published tree.
     clip_negative : bool
         True: replace negative counts by 0.
 
@@ -78,7 +78,7 @@ class PUCB(ErrorAware, GreedyLearner):
         object.__setattr__(self, "clip_negative", checks.flag("clip_negative", self.clip_negative))
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise with the distributions ``laws``."""
+        """Return the (5,) bounds E1, E2, E3, E_row, 0 on noise with the distributions ``laws``."""
         if self.E_mode != "published":
             return super().errors(laws, spec)
         pairs, horizon, users = spec.layout.rows, spec.horizon, bonuses.users(spec)

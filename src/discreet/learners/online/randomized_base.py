@@ -1,21 +1,22 @@
-r"""Base of learners that explore by random draws instead of a bonus. They need exact sums.
+r"""Base of learners that explore by random draws instead of a bonus, and that need exact sums.
 
 At each release, a learner draws rewards and transition probabilities from a distribution that depends on the
 counts. The next users follow the greedy policy of the drawn values. The users between two releases can be
-split into ``samples`` sub-batches with one draw for each sub-batch. Then an unlucky draw affects only some of
-the users.
+split into ``samples`` sub-batches, each with a separate draw. An unlucky draw then affects only some of the
+users.
 
-**Exact sums only.** The distribution of the draw is, for example, a posterior, or a normal distribution whose
-variance is proportional to 1 / (N + 1). It is correct only if the counts N are true numbers of visits. Noisy
-counts can be negative, and nothing in the distribution accounts for their noise. A distribution computed from
-them is not the posterior and is too narrow. Therefore ``begin``, ``query`` and ``schedule`` reject a private
-budget, and ``plan`` rejects noisy sums. With ``NoPrivacy`` these learners are baselines without a privacy
-guarantee.
+**Exact sums only.** The distribution is, for example, a posterior, or a normal distribution with a variance
+proportional to 1 / (N + 1). The distribution is correct only if the counts N are true numbers of visits.
+Noisy counts can be negative, and the distribution does not account for their noise. A distribution computed
+from noisy counts is not the posterior and is too narrow. Therefore ``begin``, ``query`` and ``schedule``
+reject a private budget, and ``plan`` rejects noisy sums. With ``NoPrivacy``, these learners are baselines
+without a privacy guarantee.
 
-**Random draws** come from a NumPy generator. It is determined by the key of the public random stream and by
-the address (``ROLE_SAMPLES``, release, sub-batch). Therefore a run draws the same values in whatever order
-the sub-batches are computed. The draws have no compiled version. Planning with the drawn values uses the same
-kernel as all tabular learners (:func:`discreet.learners.online.tabular_planning_kernels.plan_step`).
+**Random draws** come from a NumPy generator. The key of the public random stream and the address
+(``ROLE_SAMPLES``, release, sub-batch) determine the generator. Therefore the drawn values do not depend on
+the order in which sub-batches are computed. The draws have no compiled version. Planning with the drawn
+values uses the kernel of all tabular learners
+(:func:`discreet.learners.online.tabular_planning_kernels.plan_step`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from discreet.utils.random_streams_kernels import ROLE_SAMPLES, ROLE_TIES, gener
 
 @dataclass(frozen=True, eq=False)
 class RandomizedState:
-    """State of the learner between releases. It holds the sums of the newest release.
+    """State of the learner between releases. It holds the sums of the latest release.
 
     R is the number of admissible state-action pairs. T is 1 if steps are pooled, otherwise H.
 
@@ -107,10 +108,11 @@ class RandomizedLearner(Knobs):
     known_rewards : bool
         True: use the public rewards of the problem (``spec.known_rewards``).
     replan_growth : float
-        Factor by which the number of users grows from one release to the next, at least 1.0. 1.0 means a
-        release after every user.
+        Factor by which the number of users grows from one release to the next, at least 1.0. The value 1.0
+        means a release after every user.
     samples : int
-        Number of sub-batches into which the users between two releases are split; each has a separate draw.
+        Number of sub-batches into which the users between two releases are split. Each sub-batch has a
+        separate draw.
     """
 
     stationary: bool | None = None
@@ -130,12 +132,12 @@ class RandomizedLearner(Knobs):
 
     # ---------------------------------------------------------------------- schedule and query
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return a schedule whose release times grow geometrically, by the factor ``replan_growth``."""
+        """Return a schedule with release times that grow by the factor ``replan_growth``."""
         self._check(spec)
         return Schedule(spec.users, growth=self.replan_growth, plans="deterministic")
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query for transition counts and, unless rewards are known, for reward sums."""
+        """Return the query for transition counts. The query includes reward sums unless rewards are known."""
         self._check(spec)
         return CountQuery(
             spec.layout,
@@ -156,7 +158,7 @@ class RandomizedLearner(Knobs):
             raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
     def _known(self, spec: ProblemSpec) -> Floats | None:
-        """Return the (H, R) public mean rewards if the option ``known_rewards`` is True, else None."""
+        """Return the (H, R) public mean rewards if the option ``known_rewards`` is True; otherwise None."""
         if not self.known_rewards or spec.known_rewards is None:
             return None
         return spec.layout.to_rows(spec.known_rewards)
@@ -175,7 +177,7 @@ class RandomizedLearner(Knobs):
     def plan(
         self, state: RandomizedState, release: Release, ask: Ask | None = None
     ) -> tuple[Plan, RandomizedState]:
-        """Return the next users' policy, which is greedy for a new draw, and the new state."""
+        """Return the next users' policy and the new state. The policy is greedy for a new draw."""
         if release.number != state.number:
             state = self._read(state, release)
         spec, parts = state.spec, int(self.samples or 1)
@@ -212,10 +214,10 @@ class RandomizedLearner(Knobs):
         """
 
     def values(self, state: RandomizedState, part: int = 0) -> tuple[Floats, Floats]:
-        """Return the drawn V (H + 1, S) and Q (H, R) of one sub-batch after the newest release.
+        """Return the drawn V (H + 1, S) and Q (H, R) of one sub-batch after the latest release.
 
-        ``part`` : number of the sub-batch, from 0. V and Q are sums of rewards. Repeated calls return the
-        same values, because the draw depends only on the state and ``part``.
+        ``part`` : number of the sub-batch, starting at 0. V and Q are sums of rewards. Repeated calls return
+        the same values, because the draw depends only on the state and ``part``.
         """
         spec, rows = state.spec, state.spec.layout.rows
         drawn = self.draw(state, generator_at(state.ties, ROLE_SAMPLES, max(0, state.number), part))
@@ -230,9 +232,9 @@ class RandomizedLearner(Knobs):
         return values, q
 
     def _kernel(self) -> LearnerKernel:
-        """Return constants for a kernel without a bonus, because exploration comes from the draw.
+        """Return constants for a kernel without a bonus. Ties are broken at random.
 
-        Ties are broken at random.
+        Random draws provide the exploration, so no bonus is needed.
         """
         flags = np.zeros(kernels.FLAGS, np.int64)
         flags[kernels.CAP], flags[kernels.RANDOM_TIES] = self._cap(), 1
@@ -243,14 +245,14 @@ class RandomizedLearner(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         if float(self.replan_growth or 1.0) > 1.0:
             yield "several users follow one policy (the theorem replans for each)"
 
     def summary(self) -> str:
-        """Return a text that lists the options and says whether the regret theorem holds for them.
+        """Return a string that lists the options and states whether the regret theorem holds for them.
 
-        The text ends with the statement that this learner has no privacy guarantee.
+        The string ends with the statement that this learner has no privacy guarantee.
         """
         return f"{summary_of(self, self.heuristics())} There is no privacy guarantee."
 

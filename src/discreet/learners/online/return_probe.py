@@ -1,4 +1,4 @@
-r"""Exploration by measured returns. It compares the return of the learner with that of one repeated action.
+r"""Exploration by measured returns. The return of the learner is compared with that of one repeated action.
 
 An optimistic learner must try every state-action pair before it stops exploring. With privacy noise, each
 pair needs hundreds of users. The return of a policy is much cheaper to measure, because it is one number per
@@ -6,31 +6,29 @@ user. This explorer has three stages.
 
 1. *Probe*. In the first batch, n users follow each of the A policies "always action a". Most of the budget of
    this batch measures their returns, clipped at C = H / 20 (:class:`discreet.core.count_query.CountQuery`,
-   groups). The batch has its own noise and is not added to later batches (``Plan.forget``). The policy with
+   groups). The batch has separate noise and is not added to later batches (``Plan.forget``). The policy with
    the largest mean return is the *anchor* if this mean is ``_FOUND`` standard deviations above 0. Otherwise,
    the underlying learner continues with the whole budget, and the only loss is the users of the probe.
 2. *Watch*. Users follow the learner, and a share of the budget measures the *total* clipped return of these
-   users. The error of this total does not grow with the number of users, because the total is the prefix sum
-   of a decaying stream. The debt of the learner is
+   users. The total is the prefix sum of a decaying stream, so its error does not grow with the number of
+   users. The debt of the learner is
 
        D = rho * (mean return of the anchor) * (number of users of the learner) - (their measured total),
 
    with rho = 1/4. Users follow the anchor while D is above an allowance B(k) = b (k / k_1)^alpha. Here k is
    the number of users, k_1 is its value at the start of this stage, and b is a few standard deviations of the
-   measured total. This is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020) between a fixed policy
-   and a learner. A learner with almost no return is stopped, at a cost of B. A learner that only learns
-   slowly is not stopped, because rho is small and all returns above C count as C. The data of the anchor's
-   users enter the model like all other data.
-3. *Alone*. When the return of the learner is clearly above rho times that of the anchor, no more returns are
-   released. The learner continues without the anchor and with the whole budget.
+   measured total. The method is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020) between a fixed
+   policy and a learner. A learner with almost no return is stopped, at a cost of B. A learner that only
+   learns slowly is not stopped, because rho is small and all returns above C count as C. The data of the
+   anchor's users enter the model in the same way as all other data.
+3. *Alone*. This stage begins when the return of the learner is clearly above rho times that of the anchor. No
+   more returns are released. The learner continues without the anchor and with the whole budget.
 
 Regret decreases in environments where repeating some action gives a reward that the learner would otherwise
-find only late (RiverSwim). Regret increases in environments where a repeated action has a small return, and
-the return of the learner is less than a quarter of it for the first thousand users. In these environments the
-explorer slows the learner down. The measurements are in benchmarks/default_learner.md. No regret theorem is
-claimed.
-
-Privacy does not depend on the explorer: groups, shares and policies are functions of earlier releases.
+find only late (RiverSwim). Regret increases in environments with two properties: a repeated action has a
+small return, and the learner's return is less than a quarter of it for the first thousand users. In such
+environments, the explorer slows the learner down. benchmarks/default_learner.md has measurements. There is a
+proof of privacy, but no regret theorem: groups, shares and policies are functions of earlier releases.
 
 Four parts are not from the cited papers: the returns per group, the single probe, the debt, and the last
 stage.
@@ -59,7 +57,7 @@ if TYPE_CHECKING:
 # Indices of the two groups of users in the watch stage. In the probe, the groups are the actions.
 ANCHOR, LEARNER = 0, 1
 
-# These values were chosen on random MDPs (dense, sparse, S = 12), a switching chain, locks, and RiverSwim.
+# These values were chosen on random MDPs, a switching chain, locks, and RiverSwim.
 _CLIP = 0.05  # The ratio C / H. Returns above C count as C.
 _PROBE_SHARE = 0.9  # Share of the budget for returns in the probe.
 _WATCH_SHARE = 0.3  # Share of the budget for returns in the watch stage.
@@ -69,13 +67,13 @@ _LEAST_PROBE = 8  # Smallest number of users per action in the probe.
 _MOST_OF_USERS = 0.05  # Largest share of all users in the probe; a larger probe is skipped.
 _FOUND = 2.0  # An anchor's mean return is at least this number of standard deviations above 0.
 _LEAST = 0.3  # Smallest mean return of an anchor, as a share of C.
-_PART = 0.25  # The constant rho of the module docstring.
+_PART = 0.25  # The constant rho of the module.
 _ALLOWANCE = 3.5  # The constant b, in standard deviations of the noise in a group's return sum.
 _LEAST_ALLOWANCE = 20.0  # Smallest b, as a multiple of C; it applies without noise too.
-_GROWTH = 0.15  # The exponent alpha of the module docstring.
+_GROWTH = 0.15  # The exponent alpha of the module.
 _LET_GO = 3.0  # Number of standard deviations at which the learner is clearly good enough.
-# The same number for Laplace noise, which single batches can have. Its tails are heavier, and there is one
-# test at each release.
+# The same number for Laplace noise, which single batches can have. It is larger, because the tails of Laplace
+# noise are heavier and there is one test at each release.
 _LET_GO_LAPLACE = 6.0
 _UNKNOWN_NOISE = 4.2247  # (std of the noise in a return) / C at (1, 1e-6), used if the budget is not known.
 
@@ -113,7 +111,7 @@ class Mean:
 
 @dataclass(frozen=True, eq=False)
 class ReturnsState:
-    """State of the explorer. It is public, because it depends on releases only.
+    """State of the explorer. It depends only on releases, so it is public.
 
     Attributes
     ----------
@@ -127,10 +125,10 @@ class ReturnsState:
     mean : Mean
         Estimate of the mean return of the anchor.
     behind, assigned : pairs of (ANCHOR, LEARNER)
-        ``behind`` holds the number of users of each group in the newest measurement, where users of earlier
-        batches are weighted by the decay. ``assigned`` holds their number in the current batch.
+        ``behind`` holds the number of users of each group in the latest measurement. Users of earlier batches
+        are weighted by the decay. ``assigned`` holds their number in the current batch.
     users, debt : int and float
-        Number of users who followed the learner in the watch stage, and the debt D of the module docstring.
+        Number of users who followed the learner in the watch stage, and the debt D (see the module).
     gap : float
         Largest amount by which one more user of the learner can increase the debt.
     unit : float
@@ -140,7 +138,7 @@ class ReturnsState:
     first : int
         Number of users at the start of the watch stage.
     queue : tuple of (group, users, number of the tie-break)
-        Sub-batches that do not have a policy yet.
+        Sub-batches without a policy.
     """
 
     __repr__ = brief
@@ -165,7 +163,7 @@ class ReturnsState:
 def probe_users(spec: ProblemSpec) -> int:
     """Return the number of users per action in the probe.
 
-    Returns 0, which means no probe, if the problem has too few users or does not state their number.
+    The result is 0 (no probe) if the problem has too few users or does not state their number.
     """
     budget: Any = getattr(spec, "budget", None)
     noise = _UNKNOWN_NOISE / math.sqrt(_PROBE_SHARE)
@@ -187,9 +185,9 @@ def probe_users(spec: ProblemSpec) -> int:
 
 
 def schedule(learner: NoiseAwareUCBVI, spec: ProblemSpec, plain: Schedule) -> Schedule:
-    """Return a schedule with the first release after the probe, and then releases as the learner needs them.
+    """Return a schedule with the first release after the probe, and later releases as the learner needs them.
 
-    ``plain`` is the schedule of the underlying learner. Without a probe, it is returned unchanged.
+    ``plain`` is the schedule of the underlying learner. Without a probe, ``plain`` is returned.
     """
     first = probe_users(spec) * spec.actions
     if not first or spec.users is None:
@@ -204,7 +202,7 @@ def schedule(learner: NoiseAwareUCBVI, spec: ProblemSpec, plain: Schedule) -> Sc
 def query(spec: ProblemSpec, plain: CountQuery) -> CountQuery:
     """Return ``plain``, the query of the underlying learner, extended with the returns of each group.
 
-    Without a probe, it is returned unchanged.
+    Without a probe, ``plain`` is returned.
     """
     if not probe_users(spec):
         return plain
@@ -215,13 +213,13 @@ def query(spec: ProblemSpec, plain: CountQuery) -> CountQuery:
 def begin(spec: ProblemSpec, inner: LearnerState) -> ReturnsState:
     """Return the state before the first measurement. ``inner`` is the state of the underlying learner.
 
-    The first stage is "probe", or "alone" without a probe.
+    The first stage is "probe". Without a probe, it is "alone".
     """
     return ReturnsState(inner, "probe" if probe_users(spec) else "alone")
 
 
 def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tuple[Plan, ReturnsState]:
-    """Return the next users' policy, and the new state; ``state`` is not changed."""
+    """Return the next users' policy and the new state. ``state`` does not change."""
     if release.number != state.inner.number:
         state = _read(learner, state, release)
     if not state.queue:
@@ -249,12 +247,12 @@ def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tup
 
 # ---------------------------------------------------------------------- planning from a release
 def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> ReturnsState:
-    """Read the model data and returns of a new release, and return the state with the next sub-batches."""
+    """Read the model data and returns of a new release. Returns the state with the next sub-batches."""
     spec, newest = state.inner.spec, release.measurement
     if newest is None:
-        raise ValueError("release: carries no measurement with noise of its own")
+        raise ValueError("release: contains no measurement with separate noise")
     first = probe_users(spec)
-    if state.stage == "probe" or not first:  # the probe has gain 1, so its gain is not that of later batches
+    if state.stage == "probe" or not first:  # the gain of the probe is 1, and later batches have another gain
         state = replace(state, gain=math.sqrt(1.0 - newest.decay**2) if first else newest.gain)
     inner = learner._read(state.inner, replace(release, measurement=_at_gain(newest, state.gain)))
     state = replace(state, inner=inner)
@@ -277,7 +275,7 @@ def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> Re
 
 
 def _at_gain(newest: Measurement, gain: float) -> Measurement:
-    """Return the measurement rescaled to ``gain``: the weights of the learner need a constant gain."""
+    """Return the measurement rescaled to ``gain``. The weights of the learner need a constant gain."""
     if newest.gain == gain:
         return newest
     ratio = gain / newest.gain
@@ -294,7 +292,7 @@ def _scaled(law: Any, ratio: float) -> Any:
 
 
 def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: int) -> ReturnsState:
-    """Return the state after the probe, in stage "watch" if there is an anchor, otherwise in stage "alone".
+    """Return the state after the probe: stage "watch" if there is an anchor, otherwise stage "alone".
 
     The action with the largest mean return is the anchor if this mean is clearly above 0. ``users`` is the
     number of users so far, and ``first`` is the number of users per action in the probe.
@@ -311,7 +309,7 @@ def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: in
 
 
 def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
-    """Return the state with the new debt of the learner, computed from the newest measurement.
+    """Return the state with the new debt of the learner, computed from the latest measurement.
 
     The stage becomes "alone" if the learner is good enough, or if the return of the anchor is too small.
     """
@@ -326,7 +324,7 @@ def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
         at = gain * behind[ANCHOR]
         mean = mean.add(float(returns.value[ANCHOR]), at, sigma * sigma + spread * at)
     y, users = float(returns.value[LEARNER]), state.users + state.assigned[LEARNER]
-    rest = 1.0 - math.sqrt(1.0 - state.gain**2)  # 1 - decay, where decay is that of the later measurements
+    rest = 1.0 - math.sqrt(1.0 - state.gain**2)  # 1 - decay, with the decay of later measurements
     earned = (y + rest * state.fresh) / gain
     error = math.sqrt((sigma * sigma + rest * rest * state.noise) / gain**2 + spread * users)
     target = _PART * mean.value
@@ -348,10 +346,10 @@ def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
 
 
 def _learners_part(state: ReturnsState, users: int, batch: int) -> int:
-    """Return how many of the ``batch`` users in the next batch follow the learner.
+    """Return the number of users in the next ``batch`` users who follow the learner.
 
-    All of them follow the learner, except if its debt is so large that it could exceed the allowance.
-    ``users`` is the number of users before the batch.
+    The number is ``batch``, unless the debt is so large that it could exceed the allowance. ``users`` is the
+    number of users before the batch.
     """
     if state.stage == "alone" or state.debt <= 0.0:
         return batch

@@ -1,7 +1,7 @@
 """Compiled tables of transition probabilities that store only the successors of each row.
 
 The Euclidean projection of a noisy row onto the probability simplex sets most entries to exactly 0. Plans
-therefore need a few entries of each row, whatever the number S of states.
+therefore need only a few entries of each row, regardless of the number S of states.
 
 **Sums over all states.** A plan also needs sum_s (V(s) - m)^2, the sum over all states for a value m that
 depends on the row. With the mean V' of V over states, it is sum_s (V(s) - V')^2 + S (m - V')^2. The first
@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def spliced(function: F) -> F:
     """Compile a small helper function into its callers, without a call.
 
-    A call counts references to every array, which would take longer than the work on a short row.
+    A call updates the reference count of every array, which takes longer than the work on a short row.
     """
     made: Any = numba.njit(inline="always", nogil=True, error_model="numpy", fastmath=False)(function)
     return made
@@ -150,7 +150,7 @@ def add_uniform(table: Successors, row: int, states: int) -> None:
 
 @spliced
 def middle(values: Floats, h: int) -> tuple[float, float, float]:
-    """Return three facts of values[h] (S,), with equal weight for each state.
+    """Return three statistics of values[h] (S,), with equal weight for each state.
 
     They are the mean, the standard deviation, and the sum of the squared deviations from the mean.
     """

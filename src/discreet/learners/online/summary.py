@@ -8,11 +8,11 @@ from typing import Any
 
 
 def summary_of(learner: Any, heuristics: Iterable[str], theorem: str = "") -> str:
-    """Return a text that lists the options of a learner and says whether the regret theorem covers them.
+    """Return a string that lists the options of a learner and states whether the regret theorem covers them.
 
-    ``heuristics`` yields texts, one for each option whose value invalidates the theorem.
-    ``theorem`` names the scope of the theorem, for example " of Jin et al. (2020)". If all options are valid,
-    it is appended directly to the words "the regret theorem", so it must begin with a space.
+    ``heuristics`` yields one string for each option value that makes the theorem invalid. ``theorem`` is the
+    scope of the theorem, for example " of Jin et al. (2020)". If no option makes the theorem invalid,
+    ``theorem`` is appended to the words "the regret theorem". It must therefore begin with a space.
     """
     said = ", ".join(
         f"{f.name}={getattr(learner, f.name)!r}"

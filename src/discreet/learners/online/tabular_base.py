@@ -1,12 +1,12 @@
 """Base of all tabular learners: options, schedule, query, and planning from a release.
 
-A learner is an immutable object. Its method ``plan`` converts a release to tables with one row for each
-state-action pair. It then calls the same compiled functions ``plan_step`` and ``choose`` that the fused
-simulation calls. Therefore ``plan`` and the simulation give identical results.
+A learner is an immutable object. Its method ``plan`` converts a release to tables with one row per
+state-action pair. Then it calls the compiled functions ``plan_step`` and ``choose``. The fused simulation
+calls the same functions, so ``plan`` and the simulation give identical results.
 
-No option weakens a privacy guarantee. Most options only change how a release is processed. The exceptions are
-``stationary``, ``derive_visits``, ``center_rewards``, ``known_rewards`` and the options of the schedule: they
-choose the query and its release times, and the privatizer sets the noise accordingly.
+No option weakens a privacy guarantee. Most options affect only the processing of a release. The options
+``stationary``, ``derive_visits``, ``center_rewards``, ``known_rewards`` and those of the schedule affect the
+query and its release times. The privatizer sets the noise accordingly.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Cap = Literal["H-h+1", "H", "none"]
 Theory = Literal["theory"]
 
 #: Factor by which the number of users grows from one release to the next, with privacy (``GROWTH``) and
-#: without privacy (``PLAIN_GROWTH``), if neither the preset nor an option sets it. With privacy, fewer
-#: releases have less noise. Without privacy, rare releases only delay new policies, so the factor is smaller.
+#: without privacy (``PLAIN_GROWTH``). It applies if neither the preset nor an option sets the factor. With
+#: privacy, fewer releases have less noise. Without privacy, rare releases only delay new policies.
 GROWTH, PLAIN_GROWTH = 1.1, 1.02
-#: Options as in the papers: visits, transitions and rewards are three queried families with separate noise,
-#: and there is a release after every user.
+#: Options of the papers: visits, transitions and rewards are three queried families with separate noise, and
+#: there is a release after every user.
 AS_PUBLISHED = {"derive_visits": False, "center_rewards": False, "replan_every": 1}
 
 _CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CAP_NONE}
@@ -50,10 +50,10 @@ _CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CA
 
 @dataclass(frozen=True, eq=False)
 class LearnerState:
-    """State that a learner keeps between releases. It is public, because it depends on releases only.
+    """State that a learner keeps between releases. It depends only on releases, so it is public.
 
-    R is the number of admissible state-action pairs, and E is the number of explorers (sub-batches with an
-    exploring policy).
+    R is the number of admissible state-action pairs. E is the number of explorers, which are sub-batches of
+    users with an exploring policy.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class LearnerState:
     probabilities : (H, R)
         Action probabilities of a stochastic policy; 0 for deterministic policies.
     trials : (E, H, R)
-        Q of each explorer.
+        Q of each explorer's policy.
     """
 
     __repr__ = brief
@@ -106,18 +106,19 @@ def geometric_times(users: int, first: int, growth: float) -> Ints:
 def batch_size(users: int, every: int | None, growth: float | None, spec: ProblemSpec) -> int:
     """Return the number of users in the batch that starts after ``users`` users.
 
-    The total number of users grows by ``every`` or, if ``growth`` is given, by this factor and by at least 1,
-    up to ``spec.users``.
+    The total number of users grows by ``every``. If ``growth`` is given, it grows by this factor, and by at
+    least 1. The total never exceeds ``spec.users``.
     """
     later = users + (every or 1) if growth is None else max(users + 1, math.ceil(growth * users))
     return later - users if spec.users is None else min(later, spec.users) - users
 
 
 def sub_batch(release: Release, spec: ProblemSpec, sizes: Sequence[int], part: int) -> tuple[int, bool]:
-    """Return the index of the next non-empty sub-batch, from ``part`` on, and True if it is the last one.
+    """Return the index of the next sub-batch with users, and True if it is the last one.
 
-    ``sizes`` holds the number of users of each sub-batch. Raises ``ValueError`` if all sub-batches are empty,
-    because no user is left, or if no non-empty sub-batch follows in this release.
+    The search starts at ``part``. ``sizes`` holds the number of users of each sub-batch. Raises
+    ``ValueError`` if no sub-batch has users, or if none of the remaining sub-batches of this release has
+    users.
     """
     if sum(sizes) < 1:
         raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
@@ -129,7 +130,7 @@ def sub_batch(release: Release, spec: ProblemSpec, sizes: Sequence[int], part: i
 
 @dataclass(frozen=True, kw_only=True)
 class TabularLearner(Knobs, ABC):
-    """Base class of the tabular learners. An option that is None takes the preset's value.
+    """Base class of the tabular learners. If an option is None, the value of the preset is used.
 
     Parameters
     ----------
@@ -139,11 +140,11 @@ class TabularLearner(Knobs, ABC):
     bonus_scale : float
         Factor of the whole bonus.
     stat_scale : float
-        Factor of the sampling terms of the bonus. D is the estimated number of visits, and these terms are
-        proportional to 1 / sqrt(D).
+        Factor of the sampling terms of the bonus. These terms are proportional to 1 / sqrt(D), where D is the
+        estimated number of visits.
     stat_const : float or "theory"
-        Number that replaces the coefficient L of 1 / sqrt(D) in the bonus. If the logarithm in L also occurs
-        in other terms, it is replaced there by the value that corresponds to this number.
+        Number that replaces the coefficient L of 1 / sqrt(D) in the bonus. If the logarithm in L occurs in
+        other terms too, it is replaced there by the value that corresponds to this number.
     constants : str
         Name of the set of constants in the bonus, see :mod:`discreet.learners.online.bonuses`.
     cap : "H-h+1", "H" or "none"
@@ -151,20 +152,19 @@ class TabularLearner(Knobs, ABC):
     stationary : bool
         True: pool the counts of all steps. This is allowed only if the problem is declared stationary.
     replan_every : int
-        Release and replan after this number of users, at least 1. It is 1 in the presets ``paper`` and
-        ``theory``.
+        Release and replan after this number of users, at least 1. The presets ``paper`` and ``theory`` use 1.
     replan_growth : float
-        Alternative to ``replan_every``: release when the number of users has grown by this factor. It is at
-        least 1.0, and 1.0 means a release after every user. By default, the factor is 1.1 with privacy and
-        1.02 without privacy. The privacy guarantee is the same as with a release after every user, and the
-        noise is not larger.
+        Alternative to ``replan_every``: release when the number of users has grown by this factor, which is
+        at least 1.0. The factor 1.0 means a release after every user. The default is 1.1 with privacy and
+        1.02 without privacy. The guarantee is the same as with a release after every user, and the noise is
+        not larger.
     derive_visits : bool
-        True: the learner does not query visits N, but computes them from the transition counts N3 as N = sum
-        over s' of N3. The error of N is then the sum of S noise values.
+        True: do not query visits N, but compute them as sums of the transition counts N3 over s'. The error
+        of N is then the sum of S noise values.
     center_rewards : bool
-        True: query sums of r - 1/2, which one user can change by half as much as sums of r. If
-        ``derive_visits`` is True too (both are True by default), one user changes all sums together by at
-        most 3 H in l1 norm instead of 6 H, which halves the noise at the same guarantee.
+        True: query sums of r - 1/2. One user can change them by half as much as sums of r. If
+        ``derive_visits`` is True too, one user changes all sums together by at most 3 H in l1 norm instead of
+        6 H. This halves the noise for the same guarantee. Both options are True by default.
     known_rewards : bool
         True: use the public rewards of the problem (``spec.known_rewards``), and do not query rewards.
     failure : float
@@ -174,7 +174,7 @@ class TabularLearner(Knobs, ABC):
     ------
     ValueError
         If an option is out of its range; the message names the option. The methods ``schedule``, ``query``
-        and ``begin`` raise it too, if the options do not fit the problem.
+        and ``begin`` also raise it if the options do not fit the problem.
     """
 
     bonus_scale: float | None = None
@@ -190,7 +190,7 @@ class TabularLearner(Knobs, ABC):
     known_rewards: bool | None = None
     failure: float | None = None
 
-    explorers: ClassVar[int] = 0  # number of sub-batches of each batch that follow an exploring policy
+    explorers: ClassVar[int] = 0  # number of sub-batches per batch that follow an exploring policy
     stochastic: ClassVar[bool] = False
     ignores_noise: ClassVar[bool] = False
     CONSTANTS: ClassVar[tuple[str, ...]] = ("tight", "published")
@@ -204,7 +204,7 @@ class TabularLearner(Knobs, ABC):
         if self.replan_growth is not None:
             object.__setattr__(self, "replan_every", 1)
         if self.known_rewards and self.center_rewards is None:
-            object.__setattr__(self, "center_rewards", False)  # because no rewards are queried
+            object.__setattr__(self, "center_rewards", False)  # no rewards are queried
         super().__post_init__()
         put = object.__setattr__
         for name in ("bonus_scale", "stat_scale"):
@@ -228,7 +228,7 @@ class TabularLearner(Knobs, ABC):
     def tie_batches(self) -> int:
         """Return the number of sub-batches of a batch that break ties independently.
 
-        It is 1 unless the learner is greedy.
+        The number is 1 for all learners that are not greedy.
         """
         return 1
 
@@ -247,7 +247,7 @@ class TabularLearner(Knobs, ABC):
         return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
 
     def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> Ints:
-        """Return the (E,) numbers of users that each explorer has in one batch.
+        """Return (E,) integers: the number of users of each explorer in one batch.
 
         before : number of users before the batch. batch : number of users in the batch.
         """
@@ -283,7 +283,7 @@ class TabularLearner(Knobs, ABC):
     # ------------------------------------------------------------- interface for compiled code
     @abstractmethod
     def kernel(self, spec: ProblemSpec) -> LearnerKernel:
-        """Return the constants of this learner for this problem, in the form that compiled code reads."""
+        """Return the constants of this learner for this problem, as compiled code reads them."""
 
     def memory_size(self, spec: ProblemSpec) -> int:
         """Return the number of floats that the learner keeps in memory between releases."""
@@ -299,11 +299,11 @@ class TabularLearner(Knobs, ABC):
         return kernels.work_size(slots, spec.layout.rows, spec.states)
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise in a release; zeros for a baseline.
+        """Return the (5,) bounds E1, E2, E3, E_row, 0 on the noise in a release; zeros for a baseline.
 
-        ``laws`` maps the name of each released family of sums to its noise distribution. The bounds are for
-        visits (E1), reward sums (E2), transition counts (E3), and sums of the transition counts of one pair
-        (E_row).
+        ``laws`` maps the name of each released family of sums to its noise distribution. E1 bounds the noise
+        of visits, E2 that of reward sums, E3 that of transition counts, and E_row that of the sum of one
+        pair's transition counts.
         """
         return np.zeros(kernels.ERRORS)
 
@@ -328,7 +328,7 @@ class TabularLearner(Knobs, ABC):
     def plan(
         self, state: LearnerState, release: Release, ask: Ask | None = None
     ) -> tuple[Plan, LearnerState]:
-        """Return the next users' policy and the new state; ``state`` is not changed.
+        """Return the policy of the next users and the new state. ``state`` does not change.
 
         The first call with a new release computes the values and assigns the first sub-batch. Each further
         call with the same release assigns the next sub-batch.
@@ -365,7 +365,7 @@ class TabularLearner(Knobs, ABC):
         return new
 
     def _tables(self, release: Release, layout: Layout) -> tuple[Floats, Floats, Floats]:
-        """Return visits, transitions and sums of rewards per admissible pair, in the learner's units."""
+        """Return visits, transitions and reward sums of each admissible pair, in the learner's units."""
         return release_rows(release, layout)
 
     def _policy(self, state: LearnerState, part: int) -> NDArray[Any]:
@@ -380,7 +380,7 @@ class TabularLearner(Knobs, ABC):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         for name in ("bonus_scale", "stat_scale"):
             if getattr(self, name) < 1.0:
                 yield f"{name} = {getattr(self, name):g} is below 1"
@@ -392,7 +392,7 @@ class TabularLearner(Knobs, ABC):
             yield f"several users follow one policy{when} (the theorem replans for each)"
 
     def summary(self) -> str:
-        """Return a text that lists the options and says whether the regret theorem holds for them.
+        """Return a string that lists the options and states whether the regret theorem holds for them.
 
         The privacy guarantee never depends on the options.
         """
@@ -403,7 +403,7 @@ class BonusLearner(TabularLearner):
     """Learner with an exploration bonus that ``bonus_scale`` and ``stat_scale`` multiply."""
 
     def kernel(self, spec: ProblemSpec) -> LearnerKernel:
-        """Return the constants of this learner for this problem, in the form that compiled code reads."""
+        """Return the constants of this learner for this problem, as compiled code reads them."""
         self._check(spec)
         flags = np.zeros(kernels.FLAGS, np.int64)
         knobs = np.zeros(kernels.KNOBS)
@@ -456,11 +456,11 @@ class GreedyLearner(TabularLearner):
         put(self, "tie_batches", checks.integer("tie_batches", self.tie_batches, 1))
 
     def memory_size(self, spec: ProblemSpec) -> int:
-        """Return H R, the number of floats in the last Q, if the learner is monotone, else 0."""
+        """Return H R, the number of floats in the last Q, if the learner is monotone. Otherwise return 0."""
         return spec.horizon * spec.layout.rows if self.monotone else 0
 
     def begin_memory(self, spec: ProblemSpec) -> Floats:
-        """Return (memory_size,) infinities: the first Q has no upper limit from an earlier Q."""
+        """Return (memory_size,) infinities, because no earlier Q limits the first Q."""
         return np.full(self.memory_size(spec), np.inf)
 
     def _greedy_flags(self, flags: Ints) -> int:
@@ -473,20 +473,20 @@ class GreedyLearner(TabularLearner):
 class ErrorAware(BonusLearner):
     """Learner whose bonus depends on the noise distribution of the releases.
 
-    The bonus has privacy terms Lambda / D. Here D is the estimated number of visits, and Lambda is computed
-    from bounds E of the noise.
+    The bonus contains privacy terms Lambda / D, where D is the estimated number of visits. Lambda is computed
+    from bounds E on the noise.
 
     Parameters
     ----------
     priv_scale : float
         Factor of the privacy terms of the bonus.
     E_mode : "quantile", "sd" or "published"
-        Rule that computes the bounds E from the noise distribution, see
+        Rule that computes the bounds E from the noise distribution; see
         :class:`discreet.learners.estimation.tabular_model.ErrorBounds`.
     E_z : float
-        With ``E_mode="sd"``: bound E in standard deviations of the noise.
+        Bound E in standard deviations of the noise. This option is used only with ``E_mode="sd"``.
     noise_failure : float
-        Probability that the noise exceeds any of the bounds E, in (0, 1).
+        Probability that any noise exceeds its bound E, in (0, 1).
     """
 
     priv_scale: float | None = None
@@ -511,11 +511,11 @@ class ErrorAware(BonusLearner):
         )
 
     def errors(self, laws: Mapping[str, NoiseDistribution], spec: ProblemSpec) -> Floats:
-        """Return the (5,) bounds E1, E2, E3, E_row, 0 of the noise with the distributions ``laws``."""
+        """Return the (5,) bounds E1, E2, E3, E_row, 0 on noise with the distributions ``laws``."""
         return self._bounds.of(laws, spec.layout, bonuses.users(spec))
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.priv_scale is not None and self.priv_scale < 1.0:
             yield f"priv_scale = {self.priv_scale:g} is below 1"
@@ -535,14 +535,14 @@ class PostProcessed(ErrorAware):
         ``raw``: use the noisy counts without change. ``lp``: project them onto consistent counts
         (:mod:`discreet.learners.estimation.model_kernels`).
     form : "reward" or "cost"
-        The two forms differ only for raw counts. Estimated transition probabilities P~ then need not sum to
-        1. In the cost form of the papers, the missing probability mass has cost 0, and the estimated reward
-        is r~ = 1 - (N - R) / D.
+        Form of the estimates for raw counts; projected counts give the same result in both forms. Estimated
+        transition probabilities P~ from raw counts need not sum to 1. In ``cost``, the form of the papers,
+        the missing probability mass has cost 0, and the estimated reward is r~ = 1 - (N - R) / D.
     missing_mass : "none" or "optimistic"
         Value of the missing probability mass, for raw counts in reward form. ``none``: 0. ``optimistic``: the
-        largest value that the later steps can have.
+        largest possible value of the later steps.
     clip_negative : bool
-        True: replace negative raw counts by 0. If False, the proof of optimism has a gap.
+        True: replace negative raw counts by 0. If False, the proof of optimism does not hold.
     """
 
     post: Post | None = None
@@ -566,7 +566,7 @@ class PostProcessed(ErrorAware):
         knobs[kernels.LOWER_NOISE] *= knobs[kernels.PRIVACY]
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.post == "raw" and not self.clip_negative:
             yield "clip_negative = False leaves a gap in the proof of optimism"

@@ -1,4 +1,4 @@
-"""Compiled planning for all tabular learners. They share this code; a flag selects the kind of bonus.
+"""Compiled planning that all tabular learners share. A flag selects the kind of bonus.
 
 Planning after a release has three parts. First, :mod:`discreet.learners.estimation.model_kernels` estimates
 a model from the released tables. Second, the kernel runs optimistic backward induction (value iteration), or

@@ -1,41 +1,33 @@
 r"""Optimistic value iteration: UCB-VI without privacy, Private-UCB-VI, and DP-UCBVI.
 
-At each release the learner computes, for h = H, ..., 1,
+At each release the learner computes for h = H, ..., 1:
 
     Q_h = clip(r~ + P~ V_{h+1} + b_h, 0, cap_h),   Q_h = min(Q_h, Q_prev) if monotone,   V_h = max_a Q_h.
 
 Here r~ and P~ are the rewards and transition probabilities estimated from the release, b_h is the exploration
-bonus, and cap_h is the upper limit of Q at step h. Q_prev is the Q of the previous release; at the first
-release it is the cap. The next users follow the greedy policy of Q.
+bonus, and cap_h is the upper limit of Q at step h. Q_prev is the Q of the previous release. At the first
+release, Q_prev is the cap. The next users follow the greedy policy of Q.
 
 If the release shows that no user has visited a state-action pair, the Q of this pair is the cap. For exact
-counts the condition is N = 0. For raw noisy counts N^ it is N^ + E1 < 1, where E1 bounds the noise of N^.
+counts, the condition is N = 0. For raw noisy counts N^, it is N^ + E1 < 1, where E1 bounds the noise of N^.
 
-- :class:`UCBVI` (Azar, Osband and Munos 2017) uses exact counts and is the non-private baseline. With the
-  bonus ``hoeffding`` or ``bernstein``, its results are identical to those of :class:`PrivateUCBVI` or
-  :class:`DPUCBVI`, respectively, if these learners run without noise and with the same options.
-  ``preset="paper"`` uses bonus 1 or 2 of Azar et al.
+- :class:`UCBVI` (Azar, Osband and Munos 2017) uses exact counts and is the non-private baseline.
+  ``bonus="hoeffding"`` gives the results of :class:`PrivateUCBVI` without noise, and ``bonus="bernstein"``
+  those of :class:`DPUCBVI` without noise, with the same options. ``preset="paper"`` uses bonus 1 or 2 of Azar
+  et al.
 - :class:`PrivateUCBVI` (Chowdhury and Zhou 2021, algorithm Private-UCB-VI) uses a Hoeffding bonus. Its regret
   is O~(sqrt(S A H^3 T) + S^2 A H^2 E), where E is the error of the released counts.
 - :class:`DPUCBVI` (Qiao and Wang 2023, algorithm 1) uses a Bernstein bonus on projected counts. Its regret is
-  O~(sqrt(S A H^2 T) + S^2 A H^2 E). It is the first private algorithm whose regret has a minimax-optimal main
-  term.
+  O~(sqrt(S A H^2 T) + S^2 A H^2 E). The main term of this bound is minimax-optimal.
 
 The bonuses are in :mod:`discreet.learners.online.bonuses`. With the papers' constants, the bonuses are so
-large that Q stays at the cap for every number of users that can be simulated. The ``default`` presets scale
-the bonuses down, which is a heuristic without a theorem.
+large that Q stays at the cap for every number of users that can be simulated. The ``default`` presets use
+smaller bonuses. These presets are a heuristic without a theorem.
 
-The ``default`` presets were chosen on ten MDPs. Some are random MDPs with sparse or dense rewards, with S
-from 3 to 10 and H from 5 to 20. The others are chains whose transitions and actions change with the step.
-RiverSwim was not among these MDPs. The sampling options were chosen without privacy at K = 3 000 to 30 000
-users. Next, the sampling options were fixed, and the noise options were chosen under central privacy, with
-pure-DP and Gaussian budgets, at K = 1e5 and 1e6. Each grid had 9 to 24 settings and 2 to 6 seeds.
-
-With smaller constants, learning is faster on most of these MDPs but fails on some of them: if the bonus is
-smaller than the noise of a reward, the learner stops exploring. Among the noise options, the change from
-``post="raw"`` to ``post="lp"`` has the largest effect: it makes regret 2.5 times lower. The second largest
-effect (1.4 times) is that of the queried families, which ``derive_visits`` and ``center_rewards`` set. For
-E_z from 0.1 to 0.5 and priv_scale from 0 to 0.01, regrets differ by at most 25 %.
+The ``default`` presets were chosen on ten MDPs, which do not include RiverSwim. The MDPs are random MDPs and
+chains, with S from 3 to 10 and H from 5 to 20. First, the sampling options were chosen without privacy. Then
+the noise options were chosen under central privacy. If the bonus is smaller than the noise of a reward, the
+learner stops exploring; therefore even smaller constants fail on some of these MDPs.
 """
 
 from __future__ import annotations
@@ -86,7 +78,7 @@ _AZAR: Options = {
     **AS_PUBLISHED, "stat_const": "theory", "constants": "azar", "cap": "H", "monotone": True,
 }  # fmt: skip
 
-# Options of the privacy terms of the bonus, for learners that read noisy counts.
+# Options of the privacy terms of the bonus. They apply to learners that read noisy counts.
 _NOISE: Options = {
     "priv_scale": 0.003, "E_mode": "sd", "E_z": 0.1, "noise_failure": 0.05, "post": "lp", "form": "reward",
     "missing_mass": "none", "clip_negative": True,
@@ -151,7 +143,7 @@ def _bernstein_heuristics(learner: UCBVI | DPUCBVI) -> Iterator[str]:
 class UCBVI(GreedyLearner, BonusLearner):
     """UCB-VI (Azar et al. 2017) on exact counts, the non-private baseline.
 
-    The learner also accepts noisy releases. It then uses the noisy values as if they were exact counts, and
+    The learner also accepts noisy releases. It then uses the noisy values as if they were exact counts and
     ignores the noise distribution (class attribute ``ignores_noise``).
 
     Parameters
@@ -160,10 +152,11 @@ class UCBVI(GreedyLearner, BonusLearner):
         ``hoeffding``: bonus of Private-UCB-VI with E = 0; with ``constants="azar"``, bonus 1 of Azar et al.
         ``bernstein``: bonus of DP-UCBVI with E = 0; with ``constants="azar"``, bonus 2 of Azar et al.
     preset : "default", "theory", "paper" or "honest"
-        ``default``: constants scaled down (heuristic). ``theory``: the proven constants. ``paper``: the
-        constants of Azar et al. ``honest`` (only with ``bonus="hoeffding"``): counts are pooled over steps,
-        and the learner replans every 32 users.
+        ``default``: smaller constants (heuristic). ``theory``: the proven constants. ``paper``: the constants
+        of Azar et al. ``honest`` (only with ``bonus="hoeffding"``): counts are pooled over steps, and the
+        learner replans every 32 users.
     constants : "tight", "published" or "azar"
+        Set of constants in the bonus (:mod:`discreet.learners.online.bonuses`).
     corr_scale, corr_const, floor_scale : float
         Options of ``bonus="bernstein"`` only; see :class:`DPUCBVI`.
 
@@ -209,7 +202,7 @@ class UCBVI(GreedyLearner, BonusLearner):
         return self._greedy_flags(flags)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.bonus == "bernstein":
             yield from _bernstein_heuristics(self)
@@ -225,9 +218,9 @@ class PrivateUCBVI(PostProcessed, GreedyLearner):
     Parameters
     ----------
     preset : "default", "theory", "paper" or "honest"
-        ``default``: constants scaled down, error bounds E in standard deviations, and projected counts
+        ``default``: smaller constants, error bounds E in standard deviations, and projected counts
         (heuristic). ``theory``: proven constants. ``paper``: the published constants, with raw counts in cost
-        form whose negative values are not clipped. ``honest``: counts are pooled over steps, and the learner
+        form; negative counts are not clipped. ``honest``: counts are pooled over steps, and the learner
         replans every 32 users.
 
     For further options see :class:`~discreet.learners.online.tabular_base.PostProcessed`,
@@ -257,20 +250,20 @@ class DPUCBVI(PostProcessed, GreedyLearner):
     Parameters
     ----------
     preset : "default", "theory" or "paper"
-        ``default``: constants scaled down, no correction term, and error bounds E in standard deviations
+        ``default``: smaller constants, no correction term, and error bounds E in standard deviations
         (heuristic). ``theory``: the published constants, with cap H - h + 1. ``paper``: the published
         constants, with cap H as printed in the paper.
     corr_scale : float
-        Factor of the fourth term, which corrects for the variance being that of an estimated V; 0 omits this
-        term.
+        Factor of the fourth term; 0 omits this term. The fourth term is a correction: the variance in the
+        bonus is that of an estimated V.
     corr_const : float
         Value that replaces the constant 1000 of the fourth term.
     floor_scale : float
-        Factor of the number 1 in the max(E, 1) of the third term; ``priv_scale`` is the factor of E. This
-        option has an effect only if the scaled 1 exceeds the scaled E, for example without noise.
+        Factor of the number 1 in max(E, 1) in the third term; ``priv_scale`` is the factor of E. This option
+        has an effect only if the scaled 1 exceeds the scaled E, for example without noise.
     failure : float
-        Failure probability, called beta in the paper. By default, one third of it is the failure probability
-        ``noise_failure`` of the noise bounds.
+        Failure probability, called beta in the paper. By default, one third of it is used for the noise
+        bounds (``noise_failure``).
 
     For further options see :class:`~discreet.learners.online.tabular_base.PostProcessed`,
     :class:`~discreet.learners.online.tabular_base.GreedyLearner` and their bases.
@@ -298,6 +291,6 @@ class DPUCBVI(PostProcessed, GreedyLearner):
         return self._greedy_flags(flags)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         yield from _bernstein_heuristics(self)

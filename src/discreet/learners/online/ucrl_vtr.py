@@ -4,8 +4,8 @@ A linear mixture has P_h(s' | s, a) = <phi(s' | s, a), w_h> with known features 
 states, phi_V(s, a) = sum over s' of V(s') phi(s' | s, a). Sources: Jia et al. and Ayoub et al. 2020
 (UCRL-VTR), Zhou et al. 2021 (UCRL-VTR+), Luyo et al. 2021 (both with privacy).
 
-**Planning.** At each release, the learner computes the following, backward from V_H = 0. Here Gram_h and u_h
-are the released sums of x x^T and x y. The centre c and the scale m of V_{h+1} are those of
+**Planning.** At each release, the learner computes the following, backward from V_H = 0. Gram_h and u_h are
+the released sums of x x^T and x y. The centre c and the scale m of V_{h+1} are defined in
 :class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery` (raw, centred or span targets).
 
     Lambda_h = repaired(Gram_h + L_h I),   w_h = Lambda_h^-1 u_h,   phi-bar = phi_{V_{h+1} - c}(s, a)
@@ -13,12 +13,12 @@ are the released sums of x x^T and x y. The centre c and the scale m of V_{h+1} 
     Q_h = clip(r_h + c + <phi-bar, w_h> + bonus_scale beta_h ||phi-bar||_{Lambda_h^-1}, 0, b_h),
     V_h = max_a Q_h.
 
-The function ``repaired`` raises eigenvalues that are too small, and b_h is the upper limit of Q_h.
-Subtracting c does not cause bias, because <phi_1(s, a), w_h> = 1. V is the context of the plan: each user who
-follows the plan contributes x = phi_{(V - c) / m} and y = (V(s') - c) / m. Therefore a user's targets are a
-function of earlier releases. With span targets, this is a regression with the public weights 1 / m^2. The
-targets then always use their full range, relative to the noise. The last step has no target. The query
-defines the released sums and their privacy cost. All computations here are post-processing.
+The function ``repaired`` raises eigenvalues that are too small. The upper limit of Q_h is b_h. Subtracting c
+does not cause bias, because <phi_1(s, a), w_h> = 1. V is the context of the plan: each user who follows the
+plan contributes x = phi_{(V - c) / m} and y = (V(s') - c) / m. Therefore a user's targets are a function of
+earlier releases. With span targets, this is a regression with the public weights 1 / m^2. The targets then
+always use their full range, relative to the noise. The last step has no target. The query defines the
+released sums and their privacy cost. All computations here are post-processing.
 
 **Ridge.** L_h = lam + ridge x 2 std sqrt(d), where 2 std sqrt(d) is the spectral edge of the noise matrix. If
 ``ridge`` is "bound", L_h = lam + 2 Upsilon_h, where Upsilon_h is the tail bound of the noise in this release.
@@ -38,21 +38,21 @@ and C_g bounds ||g||.
 
 *Proof.* Lambda (w - w-hat) = B w - sum X eta - g, where eta is the error of the target y. Assume B >= low I.
 (i) The norm of sum X eta is at most its norm in (Gram + low I)^-1, where Gram is without noise. The bound for
-self-normalised sums applies to it, with the ratio det(Gram + low I) / low^d <= det(Lambda) / low^d.
+self-normalised sums applies to this norm, with the ratio det(Gram + low I) / low^d <= det(Lambda) / low^d.
 (ii) ||B w||_{Lambda^-1} <= sqrt(w^T B w), and w^T G w is normal with variance at most 2 std^2 ||w||^4,
-because w is constant. For Laplace noise, Upsilon replaces the bound of this normal variable.
-(iii) The last term is at most ||g|| / sqrt(low). QED
+because w is constant. For Laplace noise, Upsilon replaces the bound of this normal variable. (iii) The last
+term is at most ||g|| / sqrt(low). QED
 
 The ratio in (i) is also at most (1 + k ||x||^2 / (d low))^d after k users, and the smaller bound is used. The
 value low changes from release to release. Therefore p1 = failure / (3 H J) with J releases. With exact sums,
-low = lam does not change, and p1 = failure / H. The failure probability is failure / (3 H J) for the bound of
-g, and p2 = failure / (6 H J) for the bound of Upsilon and for that of the normal variable.
+low = lam does not change, and p1 = failure / H. The bound of g fails with probability failure / (3 H J). The
+bounds of Upsilon and of the normal variable each fail with probability p2 = failure / (6 H J).
 
 The bound needs low >= lam, which ``ridge="bound"`` ensures. With a smaller ridge, low = max(lam, L -
 Upsilon), and the bonus is a heuristic. The bonus is also a heuristic if ``bonus_scale`` is below 1. With
-``constants="published"`` the width is 3 (C_w + 1) sqrt(lam + Upsilon) + b sqrt(2 log(3 H / p) + d log(1 + K
-H)). In this formula, b is the range of values, p is ``failure``, and Upsilon = std (4 sqrt(d) + 2 log(6 K H /
-p)) with the largest std of the run.
+``constants="published"``, the width is 3 (C_w + 1) sqrt(lam + Upsilon) + b sqrt(2 log(3 H / p) + d log(1 + K
+H)). Here b is the range of values, p is ``failure``, and Upsilon = std (4 sqrt(d) + 2 log(6 K H / p)), where
+std is the largest standard deviation of the noise in the run.
 
 **UCRL-VTR+.** Let V-bar = (V - c) / m, rho = sup |V-bar|, phi1 = phi_{V-bar} and phi2 = phi_{V-bar^2}. A
 second pair of statistics is the regression of V-bar(s')^2 on phi2, with the solution w2 and the matrix
@@ -65,26 +65,28 @@ Lambda2. The quantities
     sigma^2 = clip(Var + E, var_floor M^2, var_max M^2)
 
 determine the weights of the first pair: x = phi1 / sigma and y = V-bar(s') / sigma. M is the largest range of
-the targets. The second term of E has phi2, whereas the paper prints phi_V. The weights 1 / sigma^2 <= 1 /
-(var_floor M^2) are a table over (s, a) in the context of the plan; ``var_floor`` affects the noise.
+the targets. The second term of E has phi2; the paper prints phi_V there. The weights 1 / sigma^2 <= 1 /
+(var_floor M^2) are a table over (s, a) in the context of the plan. The option ``var_floor`` affects the
+noise.
 
-The widths beta1 and beta2 do not use variances. With ``constants="tight"`` they are the width above. With
-"published" they are the width of Bernstein's inequality, with the range of the targets as sigma. Both widths
-are multiplied by ``bonus_scale``. The width beta of the bonus is that of Bernstein's inequality with sigma =
-1 (Zhou et al.). With "tight", it is the smaller of that width and beta1. The choice sigma = 1 requires that
-sigma^2 is above the variances. Targets of range b have variance at most b^2 / 4. If the cap var_max M^2 is
-below b^2 / 4, b / (2 M sqrt(var_max)) replaces sigma = 1. The paper has no cap, which is equivalent to the
-cap 3 M^2.
+The widths beta1 and beta2 do not use variances. With ``constants="tight"``, they are the width above. With
+"published", they are the width of Bernstein's inequality, with the range of the targets as sigma. Both widths
+are multiplied by ``bonus_scale``.
 
-**Unknown rewards** (``known_rewards=False``) use the share ``reward_share`` of the budget. They are estimated
-in one of two forms. Each form gives a bonus, which is multiplied by ``bonus_scale``.
+The width beta of the bonus is that of Bernstein's inequality with sigma = 1 (Zhou et al.). With "tight", it
+is the smaller of that width and beta1. The choice sigma = 1 requires that sigma^2 is above the variances.
+Targets of range b have variance at most b^2 / 4. If the cap var_max M^2 is below b^2 / 4, b / (2 M
+sqrt(var_max)) replaces sigma = 1. The paper has no cap, which is equivalent to the cap 3 M^2.
+
+**Unknown rewards** (``known_rewards=False``) use the share ``reward_share`` of the budget. Rewards are
+estimated in one of two forms. Each form gives a bonus, which is multiplied by ``bonus_scale``.
 
 The form "features" is for environments with reward features psi (``spec.features.rewards``), where r_h =
-<psi, theta_h> and ||theta_h|| <= C_r. A separate pair of statistics, psi psi^T and psi (r - c), is solved
-like the first pair. The bound is |r - c - <psi, theta-hat>| <= beta_r ||psi||_{Lambda_r^-1}, where beta_r is
-the width above with R = 1/2 and with C_r instead of C_w. If 1 is in the span of psi, 1 = <psi, v>, then c =
-1/2 and C_r + ||v|| / 2 replaces C_w. Here v is the shortest such vector; the parameter of the target r - 1/2
-is theta - v / 2.
+<psi, theta_h> and ||theta_h|| <= C_r. The statistics psi psi^T and psi (r - c) are solved in the same way as
+the first pair. The bound is |r - c - <psi, theta-hat>| <= beta_r ||psi||_{Lambda_r^-1}, where beta_r is the
+width above with R = 1/2 and with C_r instead of C_w. If 1 is in the span of psi, c = 1/2, and C_r + ||v|| / 2
+replaces C_w. Here v is the shortest vector with 1 = <psi, v>, and theta - v / 2 is the parameter of the
+target r - 1/2.
 
 The form "tabular" uses noisy visits N and noisy sums of r - 1/2 for each pair. Let E1 and E2 bound the noise
 of visits and of sums, and let D = max(1, N + E1). D is at least the true number of visits n, and at most
@@ -92,8 +94,9 @@ max(1, n + 2 E1). Then
 
     |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H D (D + 1) / p) / (2 D)).
 
-The number of visits to a pair depends on the rewards observed there. Therefore Hoeffding's bound must hold
-simultaneously for every n. The failure probability for n is p / (n (n + 1)), and the sum over n is p.
+The number of visits to a pair depends on the rewards that were observed there. Therefore Hoeffding's bound
+must hold simultaneously for every n. The failure probability for n is p / (n (n + 1)), and the sum over n is
+p.
 """
 
 from __future__ import annotations
@@ -125,10 +128,8 @@ from discreet.mechanisms.linear.linear_queries import (
 Lam = float | Literal["bound", "horizon"]
 RewardForm = Literal["features", "tabular"]
 
-# Default ridges, as multiples of the spectral edge of the noise matrix. They were measured on linear mixtures
-# with seeds 11 to 15 (30 runs each). With central noise at epsilon = 1, regret was 369 +- 18 at ridge 1 and
-# 325 +- 21 at ridge 2. At epsilon = 10, both ridges gave the same regret. With local noise at epsilon = 10,
-# regret was 663 +- 42 at ridge 2 and 460 +- 30 at ridge 4. Ridges 3 and 6 are as good as 4.
+# Default ridges, as multiples of the spectral edge of the noise matrix. They were measured on linear
+# mixtures: ridge 2 is best with central noise, and ridge 4 with local noise.
 CENTRAL_RIDGE, LOCAL_RIDGE = 2.0, 4.0
 
 _DEFAULT: Mapping[str, Any] = {
@@ -145,8 +146,8 @@ _PAPER: Mapping[str, Any] = {
 class Regression(Solved):
     """Solution of the regression of one pair of statistics (x x^T, x y) at n steps.
 
-    ``log_det`` (n,) holds log det Lambda. ``floored`` counts the eigenvalues of
-    Lambda that were raised to their lower limit, over all steps.
+    ``log_det`` (n,) is log det Lambda. ``floored`` is the number of eigenvalues of Lambda that were raised to
+    their lower limit, over all steps.
     """
 
     log_det: Floats
@@ -157,9 +158,8 @@ class Regression(Solved):
 class _PairNoise:
     """Ridge and noise of one pair of statistics in one release, for each of n steps.
 
-    The symbols are those of the module docstring. ``level`` (n,) is L, ``lam`` (n,) is lam, and ``low`` (n,)
-    is low. ``width`` (n,) is the part of beta that is due to ridge and noise. ``failure`` is the failure
-    probability of each sampling event at one step.
+    The module defines the symbols. ``level`` (n,) is L, ``lam`` (n,) is lam, and ``low`` (n,) is low.
+    ``width`` (n,) is the part of beta that is due to ridge and noise. ``failure`` is the failure
     """
 
     level: Floats
@@ -193,14 +193,14 @@ class UCRLVTR(LinearLearner):
     Parameters
     ----------
     preset : "default" or "paper"
-        ``default``: span targets, a geometric schedule, and a bonus that is scaled down (heuristic).
-        ``paper``: raw targets, the published beta and ridge, and a new plan for every user.
+        ``default``: span targets, a geometric schedule, and a smaller bonus (heuristic). ``paper``: raw
+        targets, the published beta and ridge, and a new plan for every user.
     targets : "span", "centred" or "raw"
-        Centre and scale of the regression targets, see
+        Centre and scale of the regression targets; see
         :class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery`. This option affects the noise.
     clip : "remaining" or "horizon"
-        Upper limit b_h of Q at step h (from 0). ``remaining``: H - h. ``horizon``: H, as published. This
-        option affects the noise.
+        Upper limit b_h of Q at step h (starting at 0). ``remaining``: H - h. ``horizon``: H, as published.
+        This option affects the noise.
     lam : float, "bound" or "horizon"
         Part of the ridge that does not depend on the noise; see :mod:`discreet.learners.online.ucrl_vtr`.
     ridge : float or "bound", optional
@@ -209,13 +209,13 @@ class UCRLVTR(LinearLearner):
     constants : "tight" or "published"
         Constants of the width beta.
     over_steps : "power", "flat" or "noise"
-        Rule that splits the budget over steps, see :mod:`discreet.mechanisms.linear.linear_queries`. This
+        Rule that splits the budget over steps; see :mod:`discreet.mechanisms.linear.linear_queries`. This
         option affects the noise.
     reward_share : float
         Share of the budget for unknown rewards. This option affects the noise.
     reward_form : "features" or "tabular", optional
         Form in which unknown rewards are estimated. This option affects the noise. None: "features" if the
-        environment has reward features, else "tabular".
+        environment has reward features, otherwise "tabular".
 
     For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`.
     """
@@ -231,7 +231,7 @@ class UCRLVTR(LinearLearner):
 
     FEATURES: ClassVar[type[MixtureFeatures]] = MixtureFeatures
     EVENTS: ClassVar[int] = 1  # number of sampling events per step that share the failure probability
-    PRINTED: ClassVar[int] = 6  # constant that the paper prints in its logarithms
+    PRINTED: ClassVar[int] = 6  # constant that is printed in the logarithms of the paper
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": _DEFAULT, "paper": _PAPER}
 
     def __post_init__(self) -> None:
@@ -360,10 +360,10 @@ class UCRLVTR(LinearLearner):
     def _published_tail(self, state: LinearState, law: Any, h: int, d: int) -> float:
         """Return the published tail bound std (4 sqrt(d) + 2 log(6 K H / p)) of the noise at step ``h``.
 
-        Here std is the largest standard deviation of the noise in the run. It is sqrt(n) times
-        that of one noise term, where n is the largest number of noise terms in a released sum. This number is
+        Here std is the largest standard deviation of the noise in the run. This maximum is sqrt(n) times that
+        of one noise term, where n is the largest number of noise terms in a released sum. This number is
         ceil(log2 K + 1) for a tree over users, K for local noise, and J for a schedule of J releases. For
-        UCRL-VTR+, 24 replaces the 6.
+        UCRL-VTR+, 24 replaces 6.
         """
         spec = state.spec
         users = int(spec.users or 1)
@@ -393,7 +393,7 @@ class UCRLVTR(LinearLearner):
         return found, found
 
     def _rewards(self, state: LinearState, release: Release) -> tuple[Floats, Floats]:
-        """Return estimates of mean rewards in [0, 1] by the form "tabular", and bounds of their errors.
+        """Return estimates of mean rewards in [0, 1] in the form "tabular", and bounds on their errors.
 
         Both arrays are (H, S, A).
         """
@@ -410,11 +410,10 @@ class UCRLVTR(LinearLearner):
     def planned(
         self, state: LinearState, fitted: MixtureFit, release: Release, ask: Ask | None
     ) -> PlanningResult:
-        """Compute optimistic V and Q backward over steps, and return them with the context of the plan.
+        """Compute optimistic V and Q backward over steps. Returns them with the context of the plan.
 
         ``state`` : state after the earlier releases. ``fitted`` : result of :meth:`fitted` for ``release``.
-        ``ask`` : not used, because the contributions of users already depend on V, so no further query is
-        needed.
+        ``ask`` : not used. Users' contributions already depend on V, so no further query is needed.
         """
         spec = state.spec
         found = optimistic_action(self.query(spec).form, self._solution(spec, fitted))
@@ -439,7 +438,7 @@ class UCRLVTR(LinearLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield the options whose values invalidate the regret theorem, each with the reason."""
+        """Yield one string for each option value that makes the regret theorem invalid."""
         yield from super().heuristics()
         if self.ridge != "bound":
             yield "with a ridge below 'bound' noise can move eigenvalues below lam"
@@ -449,8 +448,9 @@ class UCRLVTR(LinearLearner):
 class UCRLVTRPlus(UCRLVTR):
     """UCRL-VTR+: UCRL-VTR with a regression that is weighted by estimated variances.
 
-    With privacy, expect larger regret than for UCRL-VTR with span targets. There are two reasons: a weight
-    reduces the signal but not the noise, and the second pair of statistics needs a share of the budget.
+    With privacy, regret is usually larger than for UCRL-VTR with span targets. There are two reasons: a
+    weight reduces the signal but not the noise, and the second pair of statistics needs a share of the
+    budget.
 
     Parameters
     ----------
@@ -458,10 +458,10 @@ class UCRLVTRPlus(UCRLVTR):
     var_floor, var_max : float, optional
         Smallest and largest value of sigma^2, in units of the square of the largest range of the targets.
         ``var_floor`` affects the noise: with a smaller value, the weights adapt more, but the noise is
-        larger. If ``var_floor`` is None, it is the smaller of 1 / d and ``var_max``.
+        larger. None for ``var_floor``: the smaller of 1 / d and ``var_max``.
     moment_share : float
-        Share of the budget of the two value regressions that the weighted regression gets. This option
-        affects the noise.
+        Share of the weighted regression in the budget of the two value regressions. This option affects the
+        noise.
 
     For further options see :class:`UCRLVTR`.
     """
@@ -539,8 +539,8 @@ def _features(spec: ProblemSpec) -> MixtureFeatures:
 def _reward_weights(features: MixtureFeatures) -> float:
     """Return a bound on the norm of the parameter of r - c in the features psi.
 
-    The bound is C_r. If rewards are centred, half of ||v|| is added, where v is the shortest vector with
-    <psi, v> = 1.
+    The bound is C_r, plus half of ||v|| if rewards are centred. Here v is the shortest vector with <psi, v> =
+    1.
     """
     psi, bound = features.rewards, features.reward_weight_bound
     assert psi is not None
@@ -552,7 +552,7 @@ def _reward_weights(features: MixtureFeatures) -> float:
 
 
 def _linear_rewards(psi: Features, solved: Regression) -> tuple[Floats, Floats]:
-    """Return estimates of mean rewards in [0, 1] by the form "features", and bounds of their errors.
+    """Return estimates of mean rewards in [0, 1] in the form "features", and bounds on their errors.
 
     Both arrays are (H, S, A). ``solved`` is the regression of rewards on the features ``psi``.
     """
@@ -571,7 +571,7 @@ def _spans(pair: Pair) -> Floats:
 def _self_normalised(pair: Pair, noise: _PairNoise, log_det: Floats, users: int) -> Floats:
     """Return the Hoeffding term R sqrt(2 log(1 / p) + log(ratio)) of the width, at each of n steps, (n,).
 
-    R is half of the range of y, and ``ratio`` is the determinant ratio in the proof of the module docstring.
+    R is half of the range of y. ``ratio`` is the determinant ratio in the proof of the module.
     """
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.minimum(log_det - d * np.log(noise.low), d * np.log1p(users * bound**2 / (d * noise.low)))
@@ -581,7 +581,7 @@ def _self_normalised(pair: Pair, noise: _PairNoise, log_det: Floats, users: int)
 def _bernstein(pair: Pair, low: Floats, sigma: float | Floats, log: float, users: float) -> Floats:
     """Return the Bernstein width 8 sigma sqrt(d log(1 + k L^2 / (d low)) log) + 4 R log (Zhou et al. 2021).
 
-    Here k is ``users``, L is the bound of ||x||, R is the whole range of y, and ``log`` is log(4 k^2 / p).
+    Here k is ``users``, L is the bound of ||x||, R is the whole range of y, and log is log(4 k^2 / p).
     """
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.log1p(users * bound**2 / (d * low))

@@ -1,9 +1,8 @@
 """Share of all episodes that end censored, and the probability of a censored end after a decision.
 
-Episodes whose outcome is not known end in the censored state (``ReturnBounds.censored``), and their return
-counts as the middle of the range of returns. :mod:`discreet.learners.ope.transition_gains` evaluates the gain
-of a policy twice: with the unknown outcomes that are worst for the policy, and with those that are best for
-the policy.
+An episode with unknown outcome ends in the censored state (``ReturnBounds.censored``). Its return counts as
+the middle of the range of returns. :mod:`discreet.learners.ope.transition_gains` evaluates the gain of a
+policy twice: with the unknown outcomes that are worst for the policy, and with those that are best.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class CensoredShare(NamedTuple):
 def censored_share(told: Told) -> CensoredShare | None:
     """Return an upper bound on the share of episodes that end censored; None if no episode can end censored.
 
-    A release counts the episodes that end in another terminal state before the last step. It does not
+    A release counts the episodes that end in another terminal state before the last step. A release does not
     distinguish censored episodes from episodes that reach the last step. The returned share includes both.
     """
     end = told.question.returns.censored
@@ -47,8 +46,9 @@ def censored_share(told: Told) -> CensoredShare | None:
 def ends_censored(told: Told, moves: Floats, usual: Floats) -> Floats:
     """Return the (R,) probabilities that an episode ends censored after a visit to a row.
 
-    The probabilities assume that users follow the behaviour policy after the visit, and that all steps of the
-    horizon remain, which is the largest possible number. They are 0 if no episode can end censored.
+    The probabilities assume that users follow the behaviour policy after the visit. They also assume that all
+    steps of the horizon remain, which is the largest possible number. All entries are 0 if no episode can end
+    censored.
 
     - moves : (R, S + 1) next-state distributions of rows.
     - usual : (S + 1, S + 1) next-state distributions of states, 0 for terminal states.

@@ -3,9 +3,9 @@ r"""Test whether the returns and the transitions in a release of first visits ag
 A gain is claimed under three assumptions. The environment is the same at every step. The recorded state
 contains everything that affects the future of the episode. The behaviour of users depends only on the
 recorded state. Under these assumptions, the part of an episode after the next state does not depend on the
-state and action before it. The return of an action can therefore be computed from a release of first visits
-in two ways: from returns, or from one step of transitions plus the value of the next state. The two results
-must agree. They differ if an unrecorded cause lasts longer than one step, if a variable of the state is
+earlier state and action. The return of an action can therefore be computed from a release of first visits in
+two ways: from returns, or from one step of transitions plus the value of the next state. The two results must
+agree. The results differ if an unrecorded cause lasts longer than one step, if a variable of the state is
 recorded after the action, or if behaviour changes over time.
 
 Two kinds of discrepancy are tested, in units of the range of returns:
@@ -13,29 +13,29 @@ Two kinds of discrepancy are tested, in units of the range of returns:
     contrast  D(s, a) = [q(s, a) - v(s)] - sum_t [P(t | s, a) - P(t | s)] y_s(t)                           (1)
     level     L(s)    = v(s) - sum_t P(t | s) y_s(t)                                                       (2)
 
-If users belong to public groups, the start state has one level for each group g instead of one for all users,
+With public groups of users, the start state has one level for each group g instead of one for all users:
 
     L(g)      = q(start, g) - sum_t P(t | start, g) y_start(t).                                            (4)
 
-The first states of a group's users are drawn from P(. | start, g). If the outcome of the group cannot be
-explained by these states, the recorded state omits a variable that differs between groups. All groups have
-the same y_start, because all users begin at the first step.
+The first states of the users in group g are drawn from P(. | start, g). If these states cannot explain the
+outcome of the group, the recorded state omits a variable that differs between groups. All groups have the
+same y_start, because all users begin at the first step.
 
 In (1) and (2), q and v are the mean returns of first visits by action and by state. After a first visit to s,
-y_s(t) is the expected return from an arrival in t:
+y_s(t) is the expected return that begins with the arrival in t:
 
     y_s(t) = w(t)                                              where t is terminal
     y_s(t) = w(t) + v(t) + sum_h f_h(s) V_h+1(t) / x(s) - sum_h f_h(t) V_h(t) / x(t)     elsewhere.        (3)
 
-Here w is the reward of an arrival according to the rule for returns. The probability that the first visit to
-s is at step h is f_h(s), and x is the sum of f_h over h. V_h is the value in the Markov chain of the released
-transitions. The last two terms of (3) correct for the number of remaining steps, because a first visit to t
-is usually not at the step after a first visit to s. The values of next states are centred by c_s = sum_t P(t
-| s) y_s(t) before they are multiplied by noisy counts. Then the noise of visits does not bias (1) and (2) to
-first order.
+Here w is the reward on arrival according to the rule for returns. The probability that the first visit to s
+is at step h is f_h(s), and x is the sum of f_h over h. V_h is the value in the Markov chain of the released
+transitions. The last two terms of (3) correct for the number of remaining steps. The correction is needed
+because a first visit to t is usually not at the step after a first visit to s. The values of next states are
+centred by c_s = sum_t P(t | s) y_s(t) before they are multiplied by noisy counts. To first order, the noise
+of visits then does not bias (1) and (2).
 
-Covariance. Let dG, dN and dM be the errors of returns, visits and transitions. To first order, (1) and (2)
-are linear in three numbers, one for each row r and two for each state,
+**Covariance.** Let dG, dN and dM be the errors of returns, visits and transitions. To first order, (1) and
+(2) are linear in one number a_r for each row r, and two numbers b_s and l_s for each state s:
 
     a_r = g_r (dG_r - (q_r - ybar_r) dN_r - sum_t y_s(t) dM_r(t)),   b_s the same for the sums over the rows
     of s, l_t = g_t (dG_t - v_t dN_t).
@@ -49,30 +49,32 @@ Therefore the covariance of all discrepancies is A X A', where A is the matrix o
 covariance of (a, b, l). X has two parts. *Noise*: different rows have independent noise, so this part is a
 sum of one block per state. *Sampling*: users of the fitted chain are simulated, and (a, b, l) is computed
 from their records. The covariance for one user is multiplied by the number of users and by the episodes per
-user. It includes the correlation between the records of one user, and between the two estimates of a return.
+user. This covariance includes the correlation between the records of one user, and between the two estimates
+of a return.
+
 Three terms are added to A X A'. The first is of second order: the product of the noise of transitions and the
 error of v. The second is the error of the correction for the number of remaining steps. It is measured by
-fitting the chain again to releases that are drawn from the fitted model. The third accounts for outcomes that
-no user had.
+fitting the chain again to releases drawn from the fitted model. The third is for outcomes that no observed
+user had.
 
-A state whose visits do not exceed the noise has no separate v. It gets the mean v of all other states. Half
-of the probability of moving to such states is allowed as a bias.
+If the visits of a state do not exceed the noise, the mean v of all other states is used as its v. Half of the
+probability of moving to such states is allowed as a bias.
 
-The test rejects, separately for contrasts and for levels, if the largest |z| has Bonferroni p below 5e-4, or
-the sum of squares has p below 1e-5 by Satterthwaite's approximation. Related tests need trajectories (Shi et
-al. 2020, arXiv 2002.01751); this test needs only the released sums. It is post-processing and costs no
-privacy budget.
+The test is applied separately to contrasts and to levels. It rejects if the largest |z| has Bonferroni p
+below 5e-4, or if the sum of squares has p below 1e-5 by Satterthwaite's approximation. Related tests need
+trajectories (Shi et al. 2020, arXiv 2002.01751); this test needs only the released sums. The test is
+post-processing and costs no privacy budget.
 
-Censored ends. An episode whose outcome is not known (``ReturnBounds.censored``) has the middle of the range
-as its return in both estimates, as in the release. The test then checks censored ends in the chain like all
+**Censored ends.** An episode with unknown outcome (``ReturnBounds.censored``) has the middle of the range as
+its return in the release, and in both estimates. The test then checks censored ends in the same way as all
 other ends. The test cannot be repeated with other outcomes for these episodes, because the release does not
 separate returns by the kind of end.
 
 The test cannot detect three kinds of cause. The first is a cause that is drawn again at every step: the data
-then have the same distribution as in an environment without hidden causes. The second is any cause at a
-decision after which the episode ends, because the two estimates are then equal. The third is a lasting cause,
-if there are too few users or too much noise. ``covered`` is the share of the changed decisions whose new
-action was tested. This share includes decisions that end the episode.
+then have the same distribution as in an environment without hidden causes. The second is any cause of a
+decision that ends the episode, because the two estimates are then equal. The third is a lasting cause, if
+there are too few users or too much noise. ``covered`` is the share of the changed decisions whose new action
+was tested. This share includes decisions that end the episode.
 """
 
 from __future__ import annotations
@@ -111,7 +113,7 @@ _CLEAR = 4.0  # A state's counts are not projected above this many norms of the 
 _SHARES = 0.02, 0.98  # An action is tested if its share of the decisions in the state is in this range.
 _SIMULATED = 20_000, 200_000  # Smallest and largest number of simulated users of the fitted chain.
 _RECORDS = 150  # A row or state is tested only if the simulation has this many records of it.
-_SHRINK = 30.0  # Every row is shrunk towards its state's mean distribution, which has this weight in users.
+_SHRINK = 30.0  # Each row is shrunk towards the mean distribution of its state, with this weight in users.
 _REFITS = 10
 _UNSEEN = 1.5  # Number of hypothetical unobserved users with a different outcome.
 _LEAST_RANGE = 0.1  # Smallest assumed range of the values of next states for these users.
@@ -121,7 +123,7 @@ LARGEST, SQUARES = 5e-4, 1e-5  # The test rejects if p of the largest |z|, or of
 
 
 class ProjectedModel(NamedTuple):
-    """Next-state distributions, computed from the projected counts of a release.
+    """Next-state distributions, estimated from the projected counts of a release.
 
     Attributes
     ----------
@@ -150,13 +152,15 @@ class Discrepancies(NamedTuple):
     Attributes
     ----------
     where : (K,)
-        For contrasts, the rows of the layout. For levels, the states, where S + 1 + g stands for group g.
+        Positions of the discrepancies. For contrasts, they are rows of the layout. For levels, they are
+        states, where S + 1 + g means group g.
     value, deviation, bias : (K,)
-        Discrepancies, their standard deviations, and the biases that are allowed.
+        Discrepancies, their standard deviations, and the allowed biases.
     z : (K,)
         z-scores of the parts of the discrepancies that exceed the allowed bias.
     largest, squares : float
-        p-values of the two statistics, the largest |z| and the sum of squares; 1 if nothing was tested.
+        p-values of the two statistics, the largest |z| and the sum of squares. Both p-values are 1 if nothing
+        was tested.
     size : float
         Sum over states of the visits per episode times the excess of the discrepancy. The excess is the part
         beyond the allowed bias and two standard deviations.
@@ -178,9 +182,9 @@ class Discrepancies(NamedTuple):
 
     @property
     def p(self) -> float:
-        """Return the smaller of the two p-values, on the scale on which the test rejects below ``LARGEST``.
+        """Return the smaller of the two p-values. The test rejects if the result is below ``LARGEST``.
 
-        ``squares`` is multiplied by a constant for this purpose.
+        ``squares`` is multiplied by a constant, so that both p-values have the same threshold.
         """
         return min(1.0, self.largest, self.squares * (LARGEST / SQUARES))
 
@@ -211,10 +215,10 @@ class Consistency:
     step_deviation : (R,)
         Standard deviation of ``by_transitions``.
     model : ProjectedModel
-        Next-state distributions, computed from the projected counts.
+        Next-state distributions, estimated from the projected counts.
     tested : bool
-        False if no rule determines the rewards. Then transitions contain no information about rewards, and
-        nothing was tested.
+        False if no rule determines the rewards. Transitions then contain no information about rewards, and
+        nothing is tested.
     scale : float
         Range of returns, in the user's units.
     """
@@ -237,7 +241,7 @@ class Consistency:
         return np.asarray(self.levels.where >= self.model.usual.shape[0])
 
     def covered(self, visits: Floats, rows: Ints) -> float:
-        """Return the share of the first visits to changed states for which the new action's row was tested.
+        """Return the share of first visits to changed states for which the row of the new action was tested.
 
         visits : (K,) first visits to the changed states. rows : (K,) rows of their new actions.
         """
@@ -245,7 +249,7 @@ class Consistency:
 
 
 def covered(tested: Bools, visits: Floats, rows: Ints) -> float:
-    """Return the share of ``visits`` (K,) whose row in ``rows`` (K,) was tested.
+    """Return the share of ``visits`` (K,) for which the row in ``rows`` (K,) was tested.
 
     tested : (R,) mask of the tested rows.
     """
@@ -254,7 +258,7 @@ def covered(tested: Bools, visits: Floats, rows: Ints) -> float:
 
 
 def model_of(told: Told) -> ProjectedModel:
-    """Return the next-state distributions that are computed from the projected counts of a release."""
+    """Return the next-state distributions estimated from the projected counts of a release."""
     layout = told.layout
     counts = told.consistent()
     whole = told.per_state(counts)
@@ -267,9 +271,9 @@ def model_of(told: Told) -> ProjectedModel:
 
 
 def testable(told: Told, model: ProjectedModel) -> Bools:
-    """Return an (R,) mask of the rows that have enough visits for a test of their contrast.
+    """Return an (R,) mask of the rows that have enough visits for a test of their contrasts.
 
-    No row can be tested if no rule determines the rewards.
+    If no rule determines the rewards, all entries are False.
     """
     if told.question.returns.outcomes is None:
         return np.zeros(told.layout.rows, bool)
@@ -277,9 +281,9 @@ def testable(told: Told, model: ProjectedModel) -> Bools:
 
 
 def consistency_of(told: Told) -> Consistency:
-    """Test whether the returns and the transitions in a release agree (see the module docstring).
+    """Test whether the returns and the transitions in a release agree. See the module for the method.
 
-    The simulations are seeded by the released numbers, so the same release always gives the same result.
+    The released numbers seed the simulations, so the same release always gives the same result.
     """
     model = model_of(told)
     scale = told.question.bounds[1] - told.question.bounds[0]
@@ -313,7 +317,7 @@ def _judged(where: Ints, value: Floats, bias: Floats, covariance: Floats, weight
 
 
 class _ReconciledCounts(NamedTuple):
-    """Counts after least squares: the visits (R,) equal the row sums of the transitions (R, S + 1)."""
+    """Counts after least squares, where visits (R,) equal the row sums of transitions (R, S + 1)."""
 
     visits: Floats
     moves: Floats
@@ -412,7 +416,7 @@ class _Test:
         )
 
     def _recorded(self, rows: Ints, used: Ints, levels: Ints, groups: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return the rows, states and groups of which the simulation has enough records.
+        """Return the rows, states and groups that have enough records in the simulation.
 
         rows : row of each simulated record. used, levels, groups : candidates.
         """
@@ -437,9 +441,9 @@ class _Test:
         return np.asarray(np.sqrt(spread))
 
     def _by_state(self, found: Discrepancies, reached: Floats) -> Discrepancies:
-        """Return the contrasts ``found`` with another ``size``, in which each state counts once.
+        """Return the contrasts ``found`` with another ``size`` in which each state is counted once.
 
-        A state counts with the largest excess among its actions.
+        The contribution of a state is the largest excess among its actions.
         """
         excess = np.maximum(np.abs(found.value) - found.bias - 2.0 * found.deviation, 0.0)
         largest = np.zeros(reached.size)
@@ -447,7 +451,10 @@ class _Test:
         return found._replace(size=float(largest @ reached))
 
     def _base(self) -> float:
-        """Return the position of a return of 0 in the range of returns; the ends of the range are 0 and 1."""
+        """Return the position of return 0 in the range of returns.
+
+        The ends of the range have positions 0 and 1.
+        """
         least, most = self.told.question.bounds
         return (min(max(0.0, least), most) - least) / (most - least)
 
@@ -459,7 +466,7 @@ class _Test:
     def _worth(self, v: Floats) -> tuple[Floats, list[Floats]]:
         """Return the (S + 1, S + 1) table y of (3), and the errors of the correction for remaining steps.
 
-        There is one error table for each release that is drawn from the fitted model.
+        The errors are one table for each release that is drawn from the fitted model.
 
         v : (S + 1,) mean returns of first visits minus 1/2.
         """
@@ -485,8 +492,8 @@ class _Test:
     def _later(self, counts: _ReconciledCounts, projected: Floats) -> Floats:
         """Return the (S + 1, S + 1) corrections for the number of remaining steps in (3).
 
-        They are computed in a chain. States whose counts exceed the noise use ``counts``. All other states
-        use the next-state distributions ``projected``.
+        The corrections are computed in a Markov chain. States whose counts exceed the noise use ``counts``.
+        All other states use the next-state distributions ``projected``.
         """
         told, steps = self.told, self.told.layout.horizon
         noise, states = told.noise, told.layout.states
@@ -509,8 +516,8 @@ class _Test:
     def _noise(self, slopes: _Slopes) -> sparse.csr_array:
         """Return the covariance of (a, b, l) that is due to noise, as a sparse matrix.
 
-        The noise of different rows is independent. The noise of a row consists of dG and, after least
-        squares, dN and sum_t y(t) dM(t), which have the covariance of the least-squares estimate.
+        The noise of different rows is independent. The noise of a row consists of dG, dN and sum_t y(t)
+        dM(t). After least squares, the last two have the covariance of the least-squares estimate.
         """
         told, state, states = self.told, self.row_state, self.told.layout.states
         rows = state.size
@@ -558,7 +565,7 @@ class _Test:
     def _covariance(
         self, used: Ints, levels: Ints, onward: Floats, spread: Floats, groups: Ints = _NOBODY
     ) -> Floats:
-        """Return the (K, K) covariance A X A' of the module docstring.
+        """Return the (K, K) covariance A X A' (see the module).
 
         - used, levels, groups : rows of contrasts, states of levels, and rows of groups.
         - onward : (K, S + 1) coefficients of -l in the discrepancies.
@@ -586,10 +593,10 @@ class _Test:
         self, slopes: _Slopes, used: Ints, levels: Ints, worth: Floats, later: list[Floats], onward: Floats,
         groups: Ints,
     ) -> Floats:  # fmt: skip
-        """Return the (K, K) sum of the three terms that are added to A X A' (see the module docstring).
+        """Return the (K, K) sum of the three terms that are added to A X A' (see the module).
 
-        They are the products of errors, the error of the correction for remaining steps, and the term for
-        outcomes that no user had.
+        The first is the term of second order. The second is the error of the correction for remaining steps.
+        The third is for outcomes that no observed user had.
         """
         told, state = self.told, self.row_state
         of_level = slopes.g_level > 0.0
@@ -605,9 +612,10 @@ class _Test:
 
     # -------------------------------------------------------------------------- simulated users
     def _simulated(self, used: Ints) -> tuple[int, _Records]:
-        """Simulate users of the fitted chain; return their number and their records.
+        """Simulate users of the fitted chain. Returns their number and their records.
 
-        The number is chosen so that rare tested rows have about ``_RECORDS`` records, within ``_SIMULATED``.
+        The number of users is chosen so that rare tested rows have about ``_RECORDS`` records. This number is
+        in the range ``_SIMULATED``.
 
         used : tested rows.
         """
@@ -654,7 +662,7 @@ class _Records(NamedTuple):
 
 
 class _Slopes(NamedTuple):
-    """Coefficients with which errors enter (a, b, l) of the module docstring.
+    """Coefficients of the errors in (a, b, l) (see the module).
 
     Attributes
     ----------
@@ -682,7 +690,7 @@ class _Slopes(NamedTuple):
 def _by_state_table(told: Told, share: Floats) -> Floats:
     """Return the (S + 1, A) action probabilities of the behaviour policy, in the order of each state's rows.
 
-    share : (R,) shares of the actions. In a state without counts, the probabilities are uniform.
+    share : (R,) shares of the actions. If a state has no counts, its probabilities are uniform.
     """
     sizes = np.diff(told.layout.state_ptr)
     table = np.zeros((sizes.size, int(sizes.max())))
@@ -709,7 +717,8 @@ def _drawn(cumulative: Floats, row: Ints, uniform: Floats) -> Ints:
     """
     width = cumulative.shape[1]
     found = np.searchsorted(cumulative.ravel(), row + uniform, side="right") - row * width
-    # entries of probability 0 at the end of a row must not be drawn; the last possible entry is drawn instead
+    # Entries of probability 0 at the end of a row must not be drawn. The last possible entry is drawn
+    # instead.
     possible = np.diff(cumulative, axis=1, prepend=np.arange(len(cumulative))[:, None]) > 0.0
     last = width - 1 - possible[:, ::-1].argmax(axis=1)
     return np.minimum(found, last[row])

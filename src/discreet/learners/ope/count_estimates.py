@@ -11,82 +11,77 @@ first:
     q_h(s, a) = c + 1/2 + g(N^) Y,  Y = M (V_{h+1} - c) + C;  V_h(s) = sum_a pi(a | s) q_h(s, a).    (1)
 
 Here g(N^) is the unbiased estimate of 1 / N. If rewards r are known, they replace 1/2, and C is 0. The
-declared rules for returns (``ProblemSpec.returns``) are used. After an episode has ended, its value is
-exactly that of no reward. b_h is the largest possible remaining return, and no value is below the smallest
-possible return. In (1) no count is truncated or projected, and no value is clipped. Therefore (1) is
-unbiased.
+declared rules for returns (``ProblemSpec.returns``) are used: after an episode has ended, its remaining value
+is known exactly. The largest possible remaining return is b_h, and values are at least the smallest possible
+return. In (1), counts are not truncated or projected, and values are not clipped. Therefore (1) is unbiased.
 
-* The centre c. Because V - c sums to 0, the noise of M (V - c) is not correlated with the noise of N^. No
-  other
-  centre gives a smaller norm ||V - c||. The noise of M (V - c) has standard deviation sigma_t ||V - c||_2.
-* The reciprocal. Let X ~ N(N, sigma^2) with N > 0, and m(x) = (1 - Phi(x)) / phi(x) the Mills ratio. Then
+* **The centre c.** Because V - c sums to 0, the noise of M (V - c) is not correlated with the noise of N^.
+  This centre also minimises ||V - c||. The noise of M (V - c) has standard deviation sigma_t ||V - c||_2.
+* **The reciprocal.** Let X ~ N(N, sigma^2) with N > 0, and m(x) = (1 - Phi(x)) / phi(x) the Mills ratio. Then
   E[m(X / sigma) / sigma] = 1 / N (Voinov and Nikulin 1993, Unbiased Estimators and Their Applications 1).
-  Therefore g is the unbiased estimate m(N^ / sigma) / sigma, or 1 / N^ without noise. The reciprocal 1 / N^
-  itself is too large by the relative error sigma^2 / N^2.
-* Independence. V_{h+1} is a function of the released counts of steps > h. So are the actions at later steps,
-  if a
-  planner by backward induction chose them. The noise of step h is independent of these counts. Therefore the
-  conditional variance of (1) that is due to noise is g^2 (sigma_t^2 ||V - c||^2 + sigma_r^2 + (g Y)^2
-  sigma_n^2). The last term is from the delta method. Given the visited states, the next states are
-  independent of the later part of the episodes, with variance Var(r + V) / N.
-* Variance of the value. It is the sum over h, s of d_h(s)^2 times the variance at (h, s). Here d is the
-  occupancy of the policy (its noisy estimate, projected onto a simplex). The variance of the initial
+  Therefore g is the unbiased estimate m(N^ / sigma) / sigma, or 1 / N^ without noise. The simple reciprocal 1
+  / N^ is too large by the relative error sigma^2 / N^2.
+* **Independence.** V_{h+1} is a function of the released counts of steps > h. If a planner by backward
+  induction chose the actions at later steps, they are functions of these counts too. The noise of step h is
+  independent of these counts. Therefore the conditional variance of (1) that is due to noise is g^2
+  (sigma_t^2 ||V - c||^2 + sigma_r^2 + (g Y)^2 sigma_n^2). The last term is from the delta method. Given the
+  visited states, the next states are independent of the later part of the episodes, with variance Var(r + V)
+  / N.
+* **Variance of the value.** The variance is the sum over h, s of d_h(s)^2 times the variance at (h, s). Here
+  d is the estimated occupancy of the policy, projected onto a simplex. The variance of the initial
   distribution, which is estimated from the visits of step 0, is added. The errors of the initial distribution
   and of step 0 can be correlated, so their standard deviations are summed.
 
-Support. A pair is used if N^ > 4 sigma_n, N^ >= 1 and the standard deviation of q is at most b_h / 4. The
+**Support.** A pair is used if N^ > 4 sigma_n, N^ >= 1 and the standard deviation of q is at most b_h / 4. The
 value of any other pair can be anywhere in [0, b_h], or in [r, min(r + b_{h+1}, b_h)] for known r. (1) is
-computed three times: these pairs have the low end of this range, then a value in the middle, then the high
-end.
+computed three times. Pairs that are not used have the low end of this range first, then a value in the
+middle, then the high end.
 
-Bias at the threshold. Among used pairs close to the threshold, pairs with positive noise in N^ are
-over-represented, which moves g Y towards 0. The low and high ends of these pairs are therefore moved apart by
-0.9 exp(4 - N^ / sigma_n) |g Y|. On average this exceeds the bias for every true N >= 3 sigma_n
-(tests/learners/ope/test_count_estimates.py). With fewer visits, fewer than one pair in six passes the
+**Bias at the threshold.** Among used pairs close to the threshold, pairs with positive noise in N^ are
+over-represented, so g Y is biased towards 0. The low and high ends of these pairs are therefore moved apart
+by 0.9 exp(4 - N^ / sigma_n) |g Y|. On average this exceeds the bias for every true N >= 3 sigma_n
+(tests/learners/ope/test_count_estimates.py). If N is smaller, fewer than one pair in six passes the
 threshold.
 
-Selection. In each state, the learned policy takes the action that was best in the same release, so (1)
+**Selection.** In each state, the learned policy takes the action that was best in the same release, so (1)
 overestimates its value. Let s_a be the standard deviation of q_h(s, a), including the errors of all later
 steps (the sum over s' of P^2 times the variance at s'). There are two bounds on the mean of this selection
 bias at (h, s):
 
 * For any selection rule, the error of the chosen action is at most the largest error among the competing
-  actions.
-  Actions whose values differ by more than 4 times the sum of their standard deviations do not compete. Both
-  ends are moved apart by
-  the bound
+  actions. Actions whose values differ by more than 4 times the sum of their standard deviations do not
+  compete. Both ends are moved apart by the bound
 
       E max_a N(0, s_a^2) <= min_t { t + sum_a s_a [phi(t / s_a) - (t / s_a) (1 - Phi(t / s_a))] }.   (2)
 
 * If the scores that the policy maximised are known (``OfflinePolicy.q``), the selection is repeated with
-  additional
-  noise of the same distribution. Suppose that a score contains kappa xi_a, where xi_a ~ N(0, s_a^2) is the
-  error of q. Let c' = argmax_a (score_a + kappa omega_a) with new noise omega_a ~ N(0, s_a^2). Because (xi,
-  omega) and (omega, xi) have the same distribution,
+  additional noise of the same distribution. Suppose that a score contains kappa xi_a, where xi_a ~ N(0,
+  s_a^2) is the error of q. Let c' = argmax_a (score_a + kappa omega_a) with new noise omega_a ~ N(0, s_a^2).
+  Because (xi, omega) and (omega, xi) have the same distribution,
 
       E xi_{c'} = E omega_{c'},                                                                      (3)
 
-  and the right side can be computed from the release. The selection of c' has twice the noise variance. With
-  two actions, its selection bias is at least 1 / sqrt(2) times that of the true selection, whatever the
-  difference of the two values. Therefore the low end is lowered by sqrt(2) times (3), the middle by (3), and
-  the high end does not change. kappa is the coefficient of a regression of the scores on q
-  (:func:`response`). DP-APVI clips scores at a floor. For a score at the floor, kappa = 0, because it does
-  not depend on the noise. With exact counts, s_a is an overestimate (reward and next state are released
-  separately), and so is (3).
+  and the right side can be computed from the release. The noise variance in the selection of c' is twice that
+  in the true selection. With two actions, the selection bias of c' is at least 1 / sqrt(2) times that of the
+  true selection, for any difference of the two values. Therefore the low end is lowered by sqrt(2) times (3),
+  and the middle by (3). The high end does not change. The number kappa is the coefficient of a regression of
+  the scores on q (:func:`response`). DP-APVI clips scores at a minimum. A score at the minimum does not
+  depend on the noise, so kappa = 0. With exact counts, s_a is an overestimate, because reward and next state
+  are released separately. (3) is then an overestimate too.
 
-Selection errors of different states have the same sign, so they are summed and not their squares. Both bounds
-require that the planner uses backward induction over counts per step. In s_a, rewards and next states are
-assumed to be uncorrelated. In the sampling variances of values, the worst correlation is assumed.
+Selection errors of different states have the same sign. Therefore the errors are summed, not their squares.
+Both bounds require that the planner uses backward induction over counts per step. In s_a, rewards and next
+states are assumed to be uncorrelated. In the sampling variances of values, the worst correlation is assumed.
 
-Behaviour policy. Its value is estimated directly as v, the sum of mean rewards. This is linear in the
-release, so its noise variance is exact. Its sampling variance is the smaller of v (b - v) (Bhatia and Davis
-2000) and the variance in the model. At each (h, s) at which a candidate policy follows the behaviour policy,
-(1) uses the sums of Y and N^ over actions.
+**Behaviour policy.** Its value v is estimated directly as the sum of mean rewards. This estimate is linear in
+the release, so its noise variance is exact. Its sampling variance is the smaller of v (b - v) (Bhatia and
+Davis 2000) and the variance in the model. At each (h, s) at which a candidate policy follows the behaviour
+policy, (1) uses the sums of Y and N^ over actions.
 
 The coverage of the intervals is measured, not proven (docs/report.md;
-tests/statistics/test_value_intervals.py). The intervals use normal quantiles (at nine tenths of the failure
-probability) and estimated variances. If a policy takes pairs that are not supported, the intervals are wide
-by construction.
+tests/statistics/test_value_intervals.py). The intervals use normal quantiles (with nine tenths of the failure
+probability) and estimated variances. If a policy takes pairs that are not supported, the intervals are always
+wide.
 """
 
 from __future__ import annotations
@@ -134,12 +129,12 @@ class PolicyEstimate:
     policy : (H, S) int or (H, S, A)
         Actions, or action probabilities.
     behaviour : (H, S) bool, optional
-        Steps and states at which the behaviour policy is followed instead of ``policy``.
+        Mask of the steps and states at which the behaviour policy is followed instead of ``policy``.
     chosen : bool
-        True if the policy was computed from this release. Its interval then allows for the selection bias.
+        True if the policy was computed from this release. The interval then allows for the selection bias.
     scores : (H, S, A), optional
-        Scores that the policy maximised (``OfflinePolicy.q``). If they are given, the bound on the selection
-        bias is tighter.
+        Scores that the policy maximised (``OfflinePolicy.q``). With scores, the bound on the selection bias
+        is tighter.
     """
 
     __repr__ = brief
@@ -157,7 +152,7 @@ class ValueEstimate:
     Attributes
     ----------
     estimate : float
-        Estimate of the value, in which unsupported pairs have the average value at their step.
+        Estimate of the value. Unsupported pairs have the average value at their step.
     low, high : float
         Two-sided interval at confidence ``level``.
     lower : float
@@ -192,19 +187,19 @@ class ValueEstimate:
         return self.lack <= 0.5 * (self.high - self.low)
 
     def in_units(self, scale: float, offset: float) -> ValueEstimate:
-        """Return this value v in other units, as ``offset + scale v``."""
+        """Return the value in other units: ``offset + scale v`` for the value v."""
         moved = {name: offset + scale * getattr(self, name) for name in ("estimate", "low", "high", "lower")}
         spread = {name: scale * getattr(self, name) for name in ("noise", "sampling", "lack", "choice")}
         return replace(self, **moved, **spread)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as built-in types. The estimate is None unless ``known`` is True."""
+        """Return the fields as built-in types. The estimate is None if ``known`` is False."""
         return {**asdict(self), "estimate": self.estimate if self.known else None}
 
 
 @dataclass(frozen=True, eq=False)
 class VisitCounts:
-    """Unbiased estimates of visits from the release, for a report.
+    """Unbiased estimates of visits, computed from the release for a report.
 
     visits : (H, R) estimates N^. episodes : number of episodes in the counts. sigma : standard deviation of
     the noise in one N^.
@@ -237,7 +232,7 @@ class Evaluation:
     used : mapping of candidate to (H, R) bool
         True for pairs whose counts were used.
     gains : mapping of candidate to (H, S)
-        Estimated value of following the candidate at step h, minus that of following the behaviour policy at
+        Estimated value of following the candidate at step h minus that of following the behaviour policy at
         step h. In both cases, the candidate is followed at later steps. NaN if either value is not supported.
     gain_errors : mapping of candidate to (H, S)
         Standard deviations of the gains.
@@ -258,7 +253,7 @@ class Evaluation:
     def difference(self, name: str, other: str) -> ValueEstimate:
         """Return the value of the policy ``name`` minus that of the policy ``other``.
 
-        Both values are estimated from one release, so their errors can have any correlation. Therefore the
+        Both values are estimated from one release, so their errors can have any correlation. Therefore their
         standard deviations are summed.
         """
         for argument, asked in (("name", name), ("other", other)):
@@ -333,7 +328,7 @@ class _Declared:
             least, most = given.bounds(horizon)
             if given.terminal and 0.0 <= pay <= 1.0:
                 ended[list(given.terminal)] = True
-            if given.outcomes is not None:  # an episode has at most one outcome, and no other reward
+            if given.outcomes is not None:  # an episode has at most one outcome and no other reward
                 floor, ceiling = left * pay + min(0.0, least) / width, left * pay + max(0.0, most) / width
             else:
                 floor = (least - horizon * given.low) / width - (horizon - left)
@@ -399,11 +394,10 @@ class _StepReader:
 
 
 def reciprocal(visits: Floats, sigma: float | Floats) -> Floats:
-    """Return g(N^), the unbiased estimate of 1 / N (see the module docstring). Without noise, return 1 /
-    max(N^, 1).
+    """Return g(N^), the unbiased estimate of 1 / N (see the module). Without noise, return 1 / max(N^, 1).
 
-    visits : noisy counts N^. sigma : standard deviation of their noise, one number or one for each count; all
-    are above 0 or all are 0.
+    visits : noisy counts N^. sigma : standard deviation of their noise, either one number or one number per
+    count. All must be above 0, or all must be 0.
     """
     if not np.any(sigma):
         return np.asarray(1.0 / np.maximum(visits, 1.0))
@@ -414,8 +408,8 @@ def reciprocal(visits: Floats, sigma: float | Floats) -> Floats:
 def expected_maximum(deviations: Floats, pointer: Ints) -> Floats:
     """Return the bound (2) on the expected maximum of normal variables with mean 0, for each group of rows.
 
-    deviations : (R,) standard deviations of the variables; rows with 0 are ignored. pointer : group i has the
-    rows pointer[i] .. pointer[i + 1] - 1. The bound is 0 for a group with only one variable.
+    deviations : (R,) standard deviations of the variables; rows with 0 are ignored. pointer : the rows of
+    group i are pointer[i] .. pointer[i + 1] - 1. If a group has only one variable, the bound is 0.
     """
     starts = pointer[:-1]
     largest = np.maximum.reduceat(deviations, starts)
@@ -434,17 +428,18 @@ def expected_maximum(deviations: Floats, pointer: Ints) -> Floats:
 def response(
     scores: Floats, q: Floats, deviations: Floats, visits: Floats, used: Bools, pointer: Ints
 ) -> Floats:
-    """Return the (R,) coefficients kappa of (3), which state how much the scores depend on the noise of q.
+    """Return the (R,) coefficients kappa of (3): the dependence of the scores on the noise of q.
 
-    kappa is in [0, 1], and is 1 unless the release indicates a smaller value. It is the slope of a weighted
-    regression of scores on q within states, plus 2 standard errors. There is one regression for each class of
-    at least 40 pairs with similar numbers of visits. Because q also contains signal, the slope is between
-    kappa and the coefficient with which the scores depend on the signal.
+    Each coefficient kappa is in [0, 1]. The value is 1 unless the release indicates a smaller value. Its
+    estimate is the slope of a weighted regression of scores on q within states, plus 2 standard errors. There
+    is one regression for each class of at least 40 pairs with similar numbers of visits. Because q also
+    contains signal, the slope is between kappa and the coefficient with which the scores depend on the
+    signal.
 
     - scores, visits : (R,) scores and visits of the rows.
     - q, deviations : (R,) values of the rows, and their standard deviations.
     - used : (R,) mask of the rows to use.
-    - pointer : state i has the rows pointer[i] .. pointer[i + 1] - 1.
+    - pointer : the rows of state i are pointer[i] .. pointer[i + 1] - 1.
     """
     found = np.ones_like(q)
     used = used & np.isfinite(scores) & (deviations > 0.0)
@@ -475,12 +470,12 @@ def flattery(scores: Floats, deviations: Floats, kappa: Floats, pointer: Ints, s
     """Return E omega_{c'} of (3) for each state, estimated by antithetic draws.
 
     - scores, deviations, kappa : (R,) scores, standard deviations s_a, and coefficients kappa.
-    - pointer : state i has the rows pointer[i] .. pointer[i + 1] - 1.
+    - pointer : the rows of state i are pointer[i] .. pointer[i + 1] - 1.
     - stream : index of the random stream.
     """
     starts = pointer[:-1]
     draws = max(8, min(256, _MOST_DRAWS // deviations.size))
-    random = np.random.default_rng([draws, stream])  # a fixed seed suffices: it does not depend on the data
+    random = np.random.default_rng([draws, stream])  # the seed is fixed and does not depend on the data
     total = np.zeros(starts.size)
     length = np.diff(pointer)
     for _ in range(draws):
@@ -495,7 +490,7 @@ def flattery(scores: Floats, deviations: Floats, kappa: Floats, pointer: Ints, s
 
 # --------------------------------------------------------------------------- one candidate
 class _Sums(NamedTuple):
-    """Sums that (1) uses, for n rows or for n states, where rows are summed over actions.
+    """Sums that (1) uses, for n rows or for n states. Sums of states are over actions.
 
     An axis of length 3 is for the low end, the middle and the high end.
     """
@@ -568,16 +563,15 @@ def _pairs(sums: _Sums, noise: _CountDeviations, norm: Floats, bound: float, clu
 
 
 def _spread(sums: _Sums, of_moves: Floats, bound: float) -> tuple[Floats, Floats]:
-    """Return two (n, 3) estimates of Var(r + V): for the worst correlation of r and V, and for no
-    correlation.
+    """Return two (n, 3) estimates of Var(r + V): for the worst correlation of r and V, and for correlation 0.
 
-    One visit of a pair gives no information about its variance. Therefore one visit with the largest possible
+    One visit of a pair gives no information about the variance. Therefore one visit with the largest possible
     variance, bound^2 / 4, is added.
 
     of_moves : variance of ``sums.first`` that is due to noise. bound : range of the remaining return.
     """
     count = np.maximum(sums.visits, 1.0)[:, None]
-    square = np.maximum(sums.first**2 - of_moves, 0.0)  # subtracts the mean of the squared noise
+    square = np.maximum(sums.first**2 - of_moves, 0.0)  # subtract the mean of the squared noise
     most = bound**2 / 4
     spread = np.clip((sums.second - square / count) / count, 0.0, most) + most / count
     plain = spread
@@ -675,7 +669,7 @@ class _Walk:
     def _rows_and_states(self, h: int, step: _ReleasedStep) -> tuple[_Pairs, _Pairs]:
         """Return the values (1) of all rows, and the values (1) of all states under the behaviour policy.
 
-        The latter are computed from the sums over the actions of each state.
+        The values of states are computed from sums over the actions of each state.
         """
         layout, noise, known_of = self.layout, self.reader.noise, self.declared
         least, bound = float(known_of.floor[h]), float(known_of.ceiling[h])
@@ -722,9 +716,10 @@ class _Walk:
         return found[0], found[1]
 
     def _race(self, h: int, step: _ReleasedStep, rows: _Pairs, whole: _Pairs) -> Floats:
-        """Return the (S, 3) corrections for selection bias, which are subtracted from the values of the ends.
+        """Return the (S, 3) corrections for selection bias.
 
-        This method also stores the variance of the values of step h, which step h - 1 uses.
+        The caller subtracts them from the values of the ends. This method also stores the variance of the
+        values of step h for use at step h - 1.
         """
         layout, noise, states = self.layout, self.reader.noise, self.layout.row_state
         g = reciprocal(step.visits, noise.visits)
@@ -741,8 +736,7 @@ class _Walk:
             race = most[:, None] * np.array([1.0, 0.0, -1.0])
         else:
             scores, pointer = self.scores[h], layout.state_ptr
-            # A score at its floor does not depend on the noise, and neither does the choice among equal
-            # scores.
+            # A score at its minimum does not depend on the noise. Neither does the choice among equal scores.
             floor = 0.0 if self.reader.known is None else self.reader.known_at(h)
             moves = scores > floor + 1e-12
             live = rows.used & moves
@@ -809,7 +803,7 @@ class _Walk:
 
 
 class _Totals(NamedTuple):
-    """Sums over steps, from which the standard deviations of a value are computed."""
+    """Sums over steps for the standard deviations of a value."""
 
     noise: Floats  # Variances due to the noise of all steps except step 0, (3,).
     sampling: Floats  # Variances due to sampling of users, (3,).
@@ -847,8 +841,8 @@ def evaluate(
     Raises
     ------
     ValueError
-        If the release does not fit the layout or covers no user, if it has no rewards and rewards are not
-        known, or if the policy of a candidate is invalid.
+        If the release does not fit the layout or covers no user. If the release has no rewards and rewards
+        are not known, or if the policy of a candidate is invalid.
     """
     reader, layout = _StepReader(release, spec), spec.layout
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -885,8 +879,8 @@ def evaluate(
 def _read_backward(reader: _StepReader, walks: Sequence[_Walk]) -> tuple[Floats, Floats]:
     """Read the release from the last step to the first, and run the backward pass of all evaluations.
 
-    Returns the (H, R) visits, and an array (2,) with the sum of all users' rewards, minus a constant, and the
-    variance of its noise (see :func:`_rewards`).
+    Returns the (H, R) visits, and a (2,) array with the sum of all users' rewards and the variance of its
+    noise. A constant is subtracted from the sum (see :func:`_rewards`).
     """
     layout = reader.layout
     visits, direct = np.empty((layout.horizon, layout.rows)), np.zeros(2)
@@ -925,9 +919,9 @@ def _rewards(reader: _StepReader, h: int, step: _ReleasedStep) -> Floats:
 
 
 def _behaviour_ends(walk: _Walk, visits: Floats, people: float, direct: Floats) -> _Ends:
-    """Return the low end, the middle and the high end of the behaviour policy's value, which are all equal.
+    """Return the low end, the middle and the high end of the behaviour policy's value. All three are equal.
 
-    - ``walk`` : the evaluation of the behaviour policy, after its backward pass.
+    - ``walk`` : evaluation of the behaviour policy, after its backward pass.
     - visits : (H, R) noisy visits.
     - people : number of episodes.
     - direct : (2,) sum of rewards and the variance of its noise, from :func:`_read_backward`.
@@ -940,8 +934,8 @@ def _behaviour_ends(walk: _Walk, visits: Floats, people: float, direct: Floats) 
     value, noise = constant + direct[0] / people, math.sqrt(direct[1]) / people
     if walk.clusters > 1:  # users can have several episodes, so the number of episodes is a noisy estimate
         noise += abs(value - constant) * reader.noise.visits * math.sqrt(layout.rows) / people
-    # Bhatia and Davis: Var <= (v - a) (b - v). The bound uses the v within 3 noise deviations that maximises
-    # it.
+    # Bhatia and Davis: Var <= (v - a) (b - v). The bound uses the v with the largest value within 3
+    # deviations of the noise.
     least, most = float(walk.declared.floor[0]), float(walk.declared.ceiling[0])
     middle = 0.5 * (least + most)
     worst = float(np.clip(np.clip(middle, value - 3 * noise, value + 3 * noise), least, most))

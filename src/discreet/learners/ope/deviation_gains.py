@@ -1,88 +1,90 @@
 r"""Gain of deviating from the behaviour policy in some states, from one release of first visits.
 
-The gain is estimated as a difference, not from two values. Let b be the behaviour policy. Policy pi acts like
-b except in a set D of states s, where it takes the action a(s). Let A_h(s) = Q_b,h(s, a(s)) - V_b,h(s). This
-is the gain of one such decision at step h if users otherwise follow b. Then
+The gain is estimated as a difference of actions, not as a difference of two policy values. Let b be the
+behaviour policy. Policy pi acts like b except in a set D of states s, where it takes the action a(s). Let
+A_h(s) = Q_b,h(s, a(s)) - V_b,h(s). This is the gain of one such decision at step h if users otherwise follow
+b. Then
 
     value(pi) - value(b) = sum_h sum_{s in D} d_pi,h(s) A_h(s)                                         (1)
 
-(the performance difference lemma). States outside D do not enter the sum. Both policies take the same actions
-there, so errors cancel.
+(the performance difference lemma). Here d_pi,h(s) is the probability that pi is in s at step h. States
+outside D do not enter the sum. Both policies take the same actions there, so errors cancel.
 
-Gain at first visits. A(s) is the mean of A_h(s) over first visits. The estimates are Q_b(s, a) = 1/2 + G g(N)
-and V_b(s) = 1/2 + sum_a G / sum_a N. They are linear in the returns G. Here g(N) is the unbiased estimate of
-1 / N (:func:`~discreet.learners.ope.count_estimates.reciprocal`). Let x(s) = N(s) / n be the mean number of
-first visits to s per episode. Then the gain of deviating only at first visits is, to first order,
+**Gain at first visits.** A(s) is the mean of A_h(s) over first visits. The estimates are Q_b(s, a) = 1/2 + G
+g(N) and V_b(s) = 1/2 + sum_a G / sum_a N. Both estimates are linear in the centred sums of returns G. Here
+g(N) is the unbiased estimate of 1 / N for the number of visits N
+(:func:`~discreet.learners.ope.count_estimates.reciprocal`). Let x(s) = N(s) / n be the mean number of first
+visits to s per episode. Then the gain of deviating only at first visits is, to first order,
 
     g_1 = sum_{s in D} x(s) A(s).                                                                      (2)
 
-The variance of each G has three terms. They are sigma_G^2 for noise, N v for sampling, with v = (1 - V) V >=
-Var(G_h) (Bhatia and Davis 2000), and (Q - 1/2)^2 sigma_N^2 for the noise of the visits. Errors of different
+The variance of each G has three terms: sigma_G^2 for noise, N v for sampling, and (Q - 1/2)^2 sigma_N^2 for
+the noise of the visits. Here v = (1 - V) V >= Var(G_h) (Bhatia and Davis 2000). Errors of different
 states are uncorrelated. For sampling errors the reason is that the centred decision indicators of one user at
 different states are martingale differences.
 
-Selection and evaluation. If the same estimates were used to select D and to evaluate it, the evaluation would
-be biased. Therefore the release is split into a choosing half and a judging half, by adding and subtracting
-new errors. Let (x, y) be the errors of visits and returns in the release, and let (u, w) be a new draw from
-their distribution. Then
+**Selection and evaluation.** If the same estimates were used to select D and to evaluate it, the evaluation
+would be biased. Therefore the release is split into a choosing half and a judging half, by adding and
+subtracting new errors. Let (x, y) be the errors of visits and returns in the release, and let (u, w) be a new
+draw from the same distribution. Then
 
     N_choose = N + u,  G_choose = G + w,     N_judge = N - u,  G_judge = G - w.                        (3)
 
-Because x and u are exchangeable, and so are y and w, E[x - u | x + u] = 0 and E[y - w | y + w] = 0.
-This holds for every error distribution, including skewed and heavy-tailed distributions. For normal errors
-the halves are independent (Rasines and Young 2022; Leiner et al. 2023, data fission). If the errors of one
-half influence the selection, the mean error of the other half is therefore still 0. The new noise u has the
-noise distribution of the release. The new error w has the noise distribution of the release plus the sampling
-error of binomial(N, V_b) outcomes, which have the largest variance of returns between 0 and 1. All selections
-use the choosing half, including the selection of visits that exceed the noise. All evaluations use the
-judging half. Selected errors also have a larger variance. The variance of an evaluation therefore uses the
-mean of V (1 - V) and Q (1 - Q) in the choosing half, where this mean is larger. (u, w) are derived from the
-hash of the released table, so that planning again from the same release gives the same halves.
+Because x and u are exchangeable, E[x - u | x + u] = 0. For the same reason, E[y - w | y + w] = 0. This holds
+for every error distribution, including skewed and heavy-tailed distributions. Even if the errors of one half
+influence the selection, the mean error of the other half is therefore 0. For normal errors, the halves are
+independent (Rasines and Young 2022; Leiner et al. 2023, data fission). The new noise u has the noise
+distribution of the release. The new error w has the noise distribution of the release plus the sampling error
+of binomial(N, V_b) outcomes, which have the largest variance of returns between 0 and 1.
 
-The path. The gains A_choose are shrunk towards 0 by empirical Bayes, with a normal prior. Its variance is
-estimated by moments, and its standard deviation is at least 0.02 of the range of returns. In each state, the
-offered action is the one with the largest shrunk gain. States are sorted by gain per unit of variance of the
-evaluation, in decreasing order. Point k of the path is the policy that changes the first k states of this
-order. The default k maximises the gain minus 1.3 standard deviations. All k are evaluated together. The
-default k uses the share 0.8 of the failure probability. All other k use the remaining 0.2 together, by a band
-that holds for every k simultaneously (quantiles of max_k |S_k| / sd_k by simulation). The intervals therefore
-hold for all points of the path together, and any point can be selected later.
+All selections use the choosing half, including the selection of rows whose visits exceed the noise. All
+evaluations use the judging half. Selected errors also have a larger variance. The variance of an evaluation
+therefore uses the mean of V (1 - V) and Q (1 - Q) in the choosing half, where this mean is larger. (u, w) are
+derived from the hash of the released table, so that planning again from the same release gives the same
+halves.
 
-Visits under pi, and the remaining steps. Because episodes end at step H, the gain A_h(s) of a decision in (1)
-depends on the step h. Let f_h(s) be the probability that the first visit to s is at step h, with x = sum_h
-f_h. Then
+**The path.** The gains A_choose are shrunk towards 0 by empirical Bayes, with a normal prior. The variance of
+the prior is estimated by moments, and its standard deviation is at least 0.02 of the range of returns. In
+each state, the offered action is the one with the largest shrunk gain. States are sorted by gain per unit of
+variance of the evaluation, in decreasing order. Point k of the path is the policy that changes the first k
+states of this order. The default k maximises the gain minus 1.3 standard deviations. All k are evaluated
+together. The default k uses the share 0.8 of the failure probability. All other k share the remaining 0.2, by
+a band that holds for every k simultaneously (quantiles of max_k |S_k| / sd_k by simulation). The intervals
+therefore hold for all points of the path together, and any point can be selected later.
+
+**Visits under pi, and the remaining steps.** Because episodes end at step H, the gain A_h(s) of a decision in
+(1) depends on the step h. Let f_h(s) be the probability that the first visit to s is at step h, with x =
+sum_h f_h. Then
 
     E g_1 = sum_{s in D} sum_h f_h(s) A_h(s)                                                           (4)
 
-exactly, if the behaviour policy depends only on the state. A model is fitted to the released transitions. The
-full gain (1) and the gain (4) are both computed in this model. The measured g_1 is multiplied by their ratio
-r. Visits after the first one increase r (to 1.5 on ICU-Sepsis if few decisions change). Changes at earlier
-steps decrease r (to 1.15 if a third of the decisions change). If visits come late, little gain remains. The
-mean of A_h(s) over first visits is set to the shrunk gain. Only the differences between steps, (P_a - P_b)
-V_h+1, come from the model. Therefore r is consistent: with infinitely many users and no noise, the product r
-g_1 is (1).
+This equation is exact if the behaviour policy depends only on the state. A model is fitted to the released
+transitions. The full gain (1) and the gain (4) are both computed in this model. The measured g_1 is
+multiplied by their ratio r. Visits after the first one increase r. Changes at earlier steps decrease r. If
+visits come late, the remaining gain is small. The mean of A_h(s) over first visits is set to the shrunk gain.
+Only the differences between steps, (P_a - P_b) V_h+1, come from the model. Therefore r is consistent: with
+infinitely many users and no noise, the product r g_1 equals (1).
 
-Uncertain transitions. If few users took action a, P_a is uncertain. Let Delta = P_a - P_b have a normal prior
-with mean 0 and covariance tau^2 (diag P_b - P_b P_b'), which is proportional to that of one user's next
+**Uncertain transitions.** If few users took action a, P_a is uncertain. Let Delta = P_a - P_b have a normal
+prior with mean 0 and covariance tau^2 (diag P_b - P_b P_b'), which is proportional to that of one user's next
 state. Let W be the mean of V_h+1 over first visits, so that tau^2 Var_b(W) is the prior variance of gains.
 The posterior mean of Delta W is the estimate of Delta W times tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2).
-The remaining part of the shrunk gain varies over steps in proportion to Cov_b(V_h+1, W) / Var_b(W), which is
+The remaining part of the shrunk gain varies over steps in proportion to Cov_b(V_h+1, W) / Var_b(W). This is
 the slope in a regression of a change of V_h+1 on a change of W. Rewards that no rule determines are assumed
 constant over steps. They are fitted so that the model reproduces the measured returns of first visits.
 
-Error of r. It is measured by fitting the model again to releases that are drawn from the model. The shrunk
-gains determine the weights of the states in r. Their errors are independent of those of the judging half, and
-their variance is added. Fitting again does not show effects that noise hides. The projection removes next
-states whose counts are below the noise, including death and discharge. In the model, users therefore return
-to states more often than in reality. On ICU-Sepsis with two million users and epsilon = 1, the model gives r
-= 1.30, and the true value is 1.12. Let the reliability t of the model's transitions be the factor tau^2
-Var_b(W) / (tau^2 Var_b(W) + error^2) above, averaged over gains. The true ratio is assumed to be between 1 +
-t (r - 1) and r, and the estimate is the midpoint. The interval of the gain allows for this whole range. Its
-ends are products of an end of g_1 and an end of r, where the ends of r are moved outwards by two standard
-deviations.
+**Error of r.** The error is measured by fitting the model again to releases that are drawn from the model.
+The shrunk gains determine the weights of the states in r. Their errors are independent of the errors of the
+judging half, and their variance is added. This procedure does not show effects that are hidden by noise. The
+projection removes next states whose counts are below the noise, including death and discharge. In the model,
+users therefore return to states more often than in reality, and r is too far from 1. Let the reliability t of
+the model's transitions be the factor tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2) above, averaged over gains.
+The true ratio is assumed to be between 1 + t (r - 1) and r, and the estimate is the midpoint. The interval of
+the gain allows for this whole range. Each end of the interval is the product of an end of g_1 and an end of
+r. The ends of r are moved outwards by two standard deviations.
 
-Assumptions: the environment is the same at every step, and the state contains all variables that are relevant
-for actions and outcomes. The coverage of the intervals is measured (benchmarks/decision_points.md).
+Assumptions: the environment is the same at every step, and the state contains all variables that affect
+actions and outcomes. benchmarks/decision_points.md measures the coverage of the intervals.
 """
 
 from __future__ import annotations
@@ -116,7 +118,7 @@ LEAST_TAKEN, MOST_TAKEN = (
     0.95,
 )  # Bounds on the share of a state's decisions that take an offered action.
 _LEAST_PRIOR = 0.02  # Smallest prior std of the gain of one decision, in units of the range of returns.
-DEFAULT = 0.8  # Share of the failure probability that the default point of the path uses.
+DEFAULT = 0.8  # Share of the failure probability that is used by the default point of the path.
 _REFITS = 5
 _POINTS = 16
 _DRAWS, _AT_ONCE = 4000, 50  # number of simulated error paths for the band; number drawn in one call
@@ -125,14 +127,14 @@ _LEAST_SPREAD = 0.02  # smallest assumed variance of a return, as a share of the
 
 @dataclass(frozen=True)
 class Gain:
-    """Gain of a policy over the behaviour policy, in the user's units of return, with a two-sided interval.
+    """Gain of a policy over the behaviour policy, with a two-sided interval, in the user's units of return.
 
     Attributes
     ----------
     estimate : float
         Estimate of the full gain (1).
     low, high : float
-        Interval at confidence ``level``, which holds for all points of the path together.
+        Interval at confidence ``level``. The interval holds for all points of the path together.
     noise, sampling : float
         Standard deviation due to privacy noise, and standard deviation due to sampling of users. Both include
         the errors that were added to split the release into halves.
@@ -169,7 +171,7 @@ class _Half(NamedTuple):
 
 
 class ProposedChanges(NamedTuple):
-    """Changes from another planner. Gains are in units of the range of returns."""
+    """Changes chosen by another planner. Gains are in units of the range of returns."""
 
     order: Ints  # (K,) states in the order of change.
     action: Ints  # (S + 1,) new action of each state.
@@ -178,9 +180,10 @@ class ProposedChanges(NamedTuple):
 
 
 class SplitRelease(NamedTuple):
-    """Training part and held-out part of a release, from which changes are chosen and evaluated.
+    """Training part and held-out part of a release.
 
-    They are those of :func:`~discreet.learners.ope.release_split.split_release` with the share 1/2 and
+    Changes are chosen from one part and evaluated by the other. The parts are those of
+    :func:`~discreet.learners.ope.release_split.split_release` with the share 1/2 and
     :class:`~discreet.learners.ope.release_split.ReturnSteps`.
     """
 
@@ -190,21 +193,21 @@ class SplitRelease(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Nested policies that change the first k states of one order, and the estimates of their gains.
+    """Nested policies that change the first k states of a common order, with estimates of their gains.
 
     Attributes
     ----------
     order : (K,)
         States in the order in which they are changed.
     action : (S + 1,)
-        New action that is offered in each state.
+        New action for each state.
     expected : (K,)
         Entry k is the gain of changing the first k + 1 states, estimated from the choosing half, in units of
         the range of returns.
     estimate, deviation : (K,)
         Estimate of (2) from the judging half, and its standard deviation.
     risk : (K,)
-        The same standard deviation, estimated from the choosing half only.
+        Standard deviation of the estimate, computed from the choosing half only.
     band : float
         Half-width of the simultaneous band, in standard deviations.
     visits : (S + 1,)
@@ -212,15 +215,16 @@ class Path:
     share : (R,)
         Share of the decisions in the row's state that take the row's action.
     shrunk, spread : (S + 1,)
-        Expected gain of the action that is offered in each state, and its standard deviation.
+        Expected gain of the new action of each state, and its standard deviation.
     prior : float
         Prior variance of the gain of one decision.
     supported : (R,)
         True for rows whose visits exceed the noise.
     parts : SplitRelease, optional
-        Parts of the release from which the changes were chosen and evaluated; None: the halves of ``key``.
+        Parts of the release from which the changes were chosen and evaluated. None: the choosing half and the
+        judging half are derived from ``key``.
     proposed : ProposedChanges, optional
-        Source of the order, if another planner chose it. Then the default policy makes all changes.
+        Changes in their order, if another planner chose them. The default policy then makes all changes.
     """
 
     __repr__ = brief
@@ -249,7 +253,7 @@ class Path:
     def point(self, caution: float) -> int:
         """Return the number of changed states that maximises the expected gain minus ``caution`` deviations.
 
-        The result is in 0 .. K.
+        The result is between 0 and K.
         """
         if not self.order.size or self.proposed is not None:
             return int(self.order.size)
@@ -278,7 +282,7 @@ class Path:
     def clear(self, count: int) -> bool:
         """Return True if the interval of the gain of changing the first ``count`` states is above 0.
 
-        The intervals of other points of the path are not computed.
+        Intervals of other points of the path are not computed.
         """
         if self.told.question.returns.censored is not None:
             return False
@@ -289,7 +293,7 @@ class Path:
     def _width(self, count: int) -> float:
         """Return the half-width, in standard deviations, of the interval of point ``count``.
 
-        For all points except the default point, it is the half-width of the band.
+        For all points except the default point, this is the half-width of the band.
         """
         return -float(ndtri(DEFAULT * (1.0 - self.level) / 2)) if count == self.default else self.band
 
@@ -302,22 +306,22 @@ class Path:
         found = self._gain(count, self._revisits(np.array([count]))[0] if known is None else known)
         if self.told.question.returns.censored is None:
             return found
-        # With censored ends, the interval is the whole range, because returns do not show how many episodes
-        # end censored after an action.
+        # If episodes can end censored, the interval is the whole range, because returns do not show how many
+        # episodes end censored after an action.
         least, most = self.told.question.bounds
         return replace(found, low=least - most, high=most - least)
 
     def worst(self, count: int) -> Gain:
-        """Return the gain if the unknown outcomes of censored episodes are the worst for the policy.
+        """Return the gain under the unknown outcomes of censored episodes that are worst for the policy.
 
-        It equals :meth:`gain` if no episode can end censored.
+        The result equals that of :meth:`gain` if no episode can end censored.
         """
         return self.gain(count)
 
     def _gain(self, count: int, revisits: tuple[float, float, float]) -> Gain:
         """Return the gain of the policy that changes the first ``count`` states.
 
-        revisits : r, and its two standard deviations, as returned by :meth:`_revisits`.
+        revisits : r and its two standard deviations, from :meth:`_revisits`.
         """
         least, most = self.told.question.bounds
         width = self._width(count)
@@ -326,7 +330,7 @@ class Path:
         luck = weights / max(ratio, 1e-9)
         both = width * math.hypot(sd, one * luck)
         at_first = one - both, one + both
-        if one > width * sd:  # r is not negative, so an error of r does not change a gain into a loss
+        if one > width * sd:  # r is not negative, so an error of r cannot change a gain into a loss
             at_first = max(at_first[0], (one - width * sd) * max(1.0 - 2.0 * luck, 0.0)), at_first[1]
         ends = [end * max(ratio + side * 2.0 * error, 0.0) for end in at_first for side in (-1.0, 1.0)]
         scale = most - least
@@ -341,7 +345,7 @@ class Path:
     def default_risk(self) -> float:
         """Return the standard deviation of the full gain of the default point.
 
-        It is computed from the choosing half and from the ratio r in the model.
+        The result is computed from the choosing half and from the ratio r in the model.
         """
         found = self._in_model(self.told.consistent(), np.array([self.default]))[0]
         return float(found[0] * self.risk[self.default - 1])
@@ -350,7 +354,7 @@ class Path:
     def points(self) -> Ints:
         """Return the numbers of changed states for which a report shows gains.
 
-        They are evenly spaced from 1 to K, and include the default.
+        The numbers are evenly spaced from 1 to K. The default is included.
         """
         if not self.order.size:
             return np.zeros(0, np.int64)
@@ -365,8 +369,8 @@ class Path:
         """Return, for each point in ``counts``, the ratio r and two standard deviations of r.
 
         The first standard deviation is due to errors of the model. It is measured by fitting the model again
-        to releases that are drawn from it. The second is due to errors of the shrunk gains, which determine
-        the weights of the states.
+        to releases that are drawn from the model. The second is due to errors of the shrunk gains, which
+        determine the weights of the states.
         """
         told = self.told
         moves = told.consistent()
@@ -383,9 +387,9 @@ class Path:
     def _in_model(self, moves: Floats, counts: Ints) -> tuple[Floats, Floats, Floats]:
         """Return the ratio r of the full gain to the gain at first visits, for each point in ``counts``.
 
-        The model has the transition counts ``moves`` (R, S + 1). Two more arrays are returned. The first is
-        the variance of r due to errors of the shrunk gains, which determine the weights of the states. The
-        second is the reliability of the transitions, in [0, 1].
+        The model has the transition counts ``moves`` (R, S + 1). The function also returns two other results.
+        The first is the variance of r due to errors of the shrunk gains, which determine the weights of the
+        states. The second is the reliability of the transitions, in [0, 1].
         """
         told = self.told
         layout, order = told.layout, self.order[: int(counts.max())]
@@ -417,8 +421,8 @@ class Path:
     def _usual(self, moves: Floats) -> tuple[Floats, Floats]:
         """Return the distributions of next states and of the first state in the model of counts ``moves``.
 
-        The first is (S + 1, S + 1), under the behaviour policy, and 0 in terminal states. The second is (S +
-        1,).
+        The distributions of next states are (S + 1, S + 1), under the behaviour policy, and 0 in terminal
+        states. The distribution of the first state is (S + 1,).
         """
         whole = self.told.per_state(moves)
         usual = whole / np.maximum(whole.sum(axis=1), 1e-9)[:, None]
@@ -430,7 +434,7 @@ class Path:
     ) -> tuple[Floats, Floats]:
         """Return the (H + 1, K) gain of one decision in each changed state at each step.
 
-        The mean of these gains over first visits, as in (4), is ``shrunk``. A second result is the (K,)
+        The mean of these gains over first visits, as in (4), is ``shrunk``. The second result is the (K,)
         reliability of the transitions of each decision.
 
         - usual : (S + 1, S + 1) next-state probabilities under the behaviour policy.
@@ -457,7 +461,7 @@ class Path:
         trust = self.prior / (self.prior + error)
         own = np.zeros_like(variance) if self.told.question.returns.outcomes is not None else variance
         rest = (1.0 - trust) * variance + own
-        # the part of a gain that the transitions of the action do not explain varies over steps as for b
+        # the part of a gain that is not explained by the transitions of the action varies over steps as for b
         known = rest > 1e-12
         rest = np.where(known, rest, 1.0)
         profile = np.where(
@@ -471,9 +475,9 @@ class Path:
     def _rewards(self) -> tuple[Floats, Floats]:
         """Return the (S + 1,) rewards on arrival in a state, and the (S + 1,) rewards of a step from a state.
 
-        Both are in units of the range of returns. Rewards of a step are those under the behaviour policy.
-        They are 0 if a rule determines the rewards on arrival. Otherwise they are fitted so that the model
-        reproduces the measured returns of first visits.
+        All rewards are in units of the range of returns. The rewards of a step are means under the behaviour
+        policy. If a rule determines the rewards on arrival, they are 0. Otherwise the rewards of a step are
+        fitted so that the model reproduces the measured returns of first visits.
         """
         told, question = self.told, self.told.question
         returns, states = question.returns, told.layout.states
@@ -503,10 +507,10 @@ class Path:
 
     # --------------------------------------------------------------- policies not chosen from these returns
     def plain(self, weights: Floats) -> tuple[Gain | None, float]:
-        """Return the gain at first visits of a policy that was not chosen from these returns, and a share.
+        """Return the gain at first visits of a policy, and the share of its decisions that lack support.
 
-        The share is the share of the policy's decisions that take an action with too few users. The gain is
-        None if this share is above 0.05.
+        The policy must not be chosen from these returns. A decision lacks support if it takes an action with
+        too few users. If the share is above 0.05, the gain is None.
 
         weights : (R,) action probabilities of the policy.
         """
@@ -532,7 +536,7 @@ class Path:
     def _open(self, weights: Floats) -> float:
         """Return the largest change of the gain at first visits that unknown outcomes can cause.
 
-        Unknown are the outcomes of episodes that end censored. weights : (R,) action probabilities of the
+        The outcomes of episodes that end censored are unknown. weights : (R,) action probabilities of the
         policy.
         """
         told = self.told
@@ -547,7 +551,7 @@ class Path:
     def behaviour(self) -> Gain:
         """Return the value of the behaviour policy with its interval, in the user's units.
 
-        It is the mean return of the first visits to the start state.
+        The value is the mean return of the first visits to the start state.
         """
         least, most = self.told.question.bounds
         told, scale = self.told, most - least
@@ -571,16 +575,16 @@ class Path:
 
 
 def first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floats:
-    """Return the (H + 1, K) probabilities that the first visit to a state is at a step.
+    """Return the (H + 1, K) probabilities that the first visit to a state happens at a step.
 
-    usual : transition matrix. begin : distribution of the first state. states : (K,) the states. steps :
-    number of steps, H + 1.
+    usual : next-state probabilities. begin : distribution of the first state. states : (K,) the states. steps
+    : number of steps, H + 1.
     """
     fresh, own = np.repeat(begin[None], states.size, axis=0), (np.arange(states.size), states)
     found = np.empty((steps, states.size))
     for step in range(steps):
         found[step] = fresh[own]
-        fresh[own] = 0.0  # removes the probability of episodes that have visited the state already
+        fresh[own] = 0.0  # remove the probability of episodes that have already visited the state
         fresh = fresh @ usual
     return found
 
@@ -590,9 +594,10 @@ def _half(
 ) -> _Half:
     """Return the estimates from one half of a release, or from the whole release.
 
-    visits, returns : (R,) sums of this half. copies : variance of their errors, as a multiple of the variance
-    in the release. used : (R,) mask of the rows to use; None: rows whose visits exceed the noise. luck : (R,)
-    smallest assumed variance of one return; None: no such limit.
+    - visits, returns : (R,) sums of this half.
+    - copies : variance of their errors, as a multiple of the variance in the release.
+    - used : (R,) mask of the rows to use. None: rows whose visits exceed the noise.
+    - luck : (R,) lower limit of the variance of one return. None: no limit.
     """
     layout, per_state = told.layout, told.per_state
     state, cells = layout.row_state, np.diff(layout.state_ptr)
@@ -619,7 +624,7 @@ def _half(
     def of_gain(t: Floats) -> Floats:
         """Return the variance of q - V from the variances ``t`` (R,) of the sums of returns.
 
-        V is a mean over actions, so its error and the error of q are correlated.
+        V is a mean over actions, so the errors of V and q are correlated.
         """
         rest = (per_state(t)[state] - t) / whole[state] ** 2
         return np.asarray(np.where(used, t * inverse**2 * (1.0 - share) ** 2 + rest, 0.0))
@@ -652,7 +657,7 @@ def _parts(told: Told, parts: SplitRelease) -> tuple[_Half, _Half, _Half]:
 
 
 def _judged(told: Told, first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> tuple[_Half, _Half]:
-    """Return the estimates from the visits and returns of two halves. The first half selects the rows."""
+    """Return the estimates from the visits and returns of two halves. Rows are selected by the first half."""
     choosing = _half(told, *first, 2.0, None, None)
     seen = np.clip(choosing.q, 0.0, 1.0)
     usual = np.clip(choosing.value, 0.0, 1.0)[told.layout.row_state]
@@ -673,9 +678,9 @@ def path_of(
 ) -> Path:
     """Return the path of nested policies, with their gains estimated from returns.
 
-    - level : confidence level in (0, 1), which holds for all intervals together.
-    - parts : as for :class:`Path`.
-    - proposed : changes from another planner, in rows that are in use (:func:`rows_in_use`).
+    - level : joint confidence level of all intervals, in (0, 1).
+    - parts : see :class:`Path`.
+    - proposed : changes chosen by another planner, in rows that are in use (:func:`rows_in_use`).
     """
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     layout = told.layout
@@ -742,7 +747,7 @@ def prior_of(gain: Floats, variance: Floats, visits: Floats, offered: Bools) -> 
 
 
 def _band(variances: Floats, failure: float, key: NDArray[np.uint64]) -> float:
-    """Return the q with P(max_k |S_k| / sd_k > q) = failure.
+    """Return the quantile q with P(max_k |S_k| / sd_k > q) = failure.
 
     S_k is the sum of the first k of several independent normal errors with these ``variances``, and sd_k is
     its standard deviation.

@@ -1,53 +1,52 @@
 r"""Query on users' first visits to each state, for a stationary environment.
 
-Query. Each episode is written as H + 1 records. The first record leads from an artificial *start state*,
-which is the same for all episodes and has one action, to the first state of the episode. There are S + 1
-states in all. The records (s_h, a_h, s_{h+1}) of the episode follow. The reward of a record is the return G_h
-of the remaining episode, including this step, scaled to [0, 1] by the public bounds of a return. For each
-state, only the record of its first visit in an episode is counted. One table covers all steps
+**Query.** Each episode is converted to H + 1 records. The first record leads from an artificial *start state*
+to the first state of the episode. The start state has one action and is the same for all episodes, so there
+are S + 1 states in all. The records (s_h, a_h, s_{h+1}) of the episode follow. The reward of a record is the
+return G_h of the remaining episode, including this step, scaled to [0, 1] by the public bounds of a return.
+For each state, only the record of its first visit in an episode is counted. One table covers all steps
 (``CountQuery(stationary=True, first=True)``):
 
 * visits N(s, a), transitions M(s, a, s') and centred returns G(s, a) = sum of (G_h - 1/2).
 
-Groups. If users belong to one of G public groups, the group is the action in the start state. Its record is
-(start, group, first state), and the start state has G rows. All other records stay the same.
+**Groups.** If users belong to one of G public groups, the group is the action in the start state. Its record
+is (start, group, first state), and the start state has G rows. All other records stay the same.
 
-Sensitivity. The conversion changes each user's records separately, so the sensitivities are those of the
-query (:mod:`discreet.core.count_query`), with m = min(S + 1, H + 1) counted records per user, in different
-pairs. Neighbours replace one user's whole record, including the group. The same bound covers the group,
-because a group is an action and the bound holds for all trajectories of the layout. The derivation is as
-follows. Let w_v, w_t and w_r be the weights of the three families, and
+**Sensitivity.** The conversion changes each user's records separately. Therefore the sensitivities are those
+of the query (:mod:`discreet.core.count_query`), with m = min(S + 1, H + 1) counted records per user, in
+different pairs. Neighbours replace one user's whole record, including the group. The same bound covers the
+group, because a group is an action and the bound holds for all trajectories of the layout. Derivation: let
+w_v, w_t and w_r be the weights of visits, transitions and returns, and
 
     W_1 = max(2 w_v + 2 w_t + w_r, 2 w_t + w_r),   W_2 = max(2 w_v^2 + 2 w_t^2 + w_r^2 / 2, 2 w_t^2 + w_r^2).
 
 Suppose that the replaced episode visits u states, the new episode visits v states, and c of these states are
-the same, each including the start state; u, v <= m. In a common state, each episode has one record, in the
-same pair or in different pairs, and the change of the sums is at most W. In a state that only one episode
-visits, the sums change by one record. This change is w_v + w_t + w_r / 2 in l1, or w_v^2 + w_t^2 + w_r^2 / 4
-in squared l2, which is at most W / 2. Therefore
+common to both. All three numbers include the start state; u, v <= m. In a common state, each episode has one
+record, in the same pair or in different pairs, and the change of the sums is at most W. In a state that only
+one episode visits, the sums change by one record. This change is w_v + w_t + w_r / 2 in l1, or
+w_v^2 + w_t^2 + w_r^2 / 4 in squared l2. Both are at most W / 2. Therefore
 
     l1 <= (c + (u + v - 2 c) / 2) W_1 <= m W_1,   l2^2 <= m W_2.
 
-With k episodes per user, the triangle inequality gives k times l1 and l2. Both episodes visit the start
-state, whatever their groups. With two or more groups, both bounds can be attained if the maximum in W is the
-term for different pairs. Without groups, the start records are in the same pair, and the bounds are not
-attained.
+With k episodes per user, the triangle inequality gives k times l1 and l2. Both episodes visit the start state
+in any group. With two or more groups, both bounds can be attained if the maximum in W is the term for
+different pairs. Without groups, the start records are in the same pair, and the bounds are not attained.
 
-Reason for releasing returns. To compute the return of an action from M, the value of each of S next states is
-needed. The result contains the noise of S cells, which is sigma ||V||_2, about sqrt(S) / 4 times the noise of
+**Reason for releasing returns.** The return of an action can also be computed from M and the values of the S
+next states. This result contains the noise of S cells: sigma ||V||_2, about sqrt(S) / 4 times the noise of
 one cell. The sum of returns is only one cell, and the visits need only a quarter of its precision. In
 addition, sums of returns do not require the Markov property. Their disadvantage is a larger sampling
-variance: Var(G) of the whole remaining episode instead of Var(V(s')). With privacy, returns are still more
-precise if there are fewer than about (sigma sqrt(S))^2 visits.
+variance: Var(G) of the whole remaining episode instead of Var(V(s')). With privacy, returns are more precise
+if there are fewer than about (sigma sqrt(S))^2 visits.
 
-Censored episodes. An episode whose outcome is not known ends in the censored state. Its return counts as the
+**Censored episodes.** An episode with unknown outcome ends in the censored state. Its return counts as the
 middle of the bounds, for every user. This value is in [0, 1] like all other returns, so the sensitivities do
 not change.
 
-Selection of records. Whether a visit is the first one is determined before its action and its outcome.
-Therefore, in a stationary environment, the return of a counted record, given (s, a) and the step, has the
-same distribution as the return of any visit. Episodes end at the horizon, so later visits have fewer
-remaining steps. The query counts first visits because they are the earliest.
+**Selection of records.** A visit is the first one or not before its action and its outcome are known.
+Therefore, in a stationary environment, the return of a counted record has the same distribution as the return
+of any visit with the same (s, a) and step. Episodes end at the horizon, so later visits have fewer remaining
+steps. The query counts first visits because they are the earliest.
 :mod:`discreet.learners.ope.deviation_gains` allows for the number of remaining steps.
 """
 
@@ -80,10 +79,10 @@ class FirstVisits:
     """First-visit query for one public environment, with the conversion of episodes to records.
 
     spec : Spec
-        The environment, which must be declared stationary. ``spec.returns`` defines how the return of an
-        episode is computed. ``spec.groups`` is the number G of public groups of users.
+        The environment, which must be declared stationary. ``spec.returns`` defines the return of an episode.
+        ``spec.groups`` is the number G of public groups of users.
     episodes : int
-        Largest number of episodes per user. It scales the noise and the sampling errors.
+        Largest number of episodes per user. Noise and sampling errors grow with it.
 
     Raises
     ------
@@ -109,7 +108,7 @@ class FirstVisits:
 
     @property
     def returns(self) -> ReturnBounds:
-        """Return the rule by which the return of an episode is computed."""
+        """Return the rule that defines the return of an episode."""
         return ReturnBounds() if self.spec.returns is None else self.spec.returns
 
     @property
@@ -119,10 +118,11 @@ class FirstVisits:
 
     @property
     def arrival(self) -> Floats:
-        """Return the (S + 1,) rewards that the rule of ``spec.returns`` pays on arrival in a state.
+        """Return the (S + 1,) rewards on arrival in each state, defined by ``spec.returns``.
 
-        The unit is the range of returns. Arrival in the censored state pays the middle of the range. An
-        episode is paid at most once, and rewards beyond the bounds of returns are clipped to the bounds.
+        The unit is the range of returns. Arrival in the censored state gives the middle of the range. An
+        episode gets at most one such reward, and rewards beyond the bounds of returns are clipped to the
+        bounds.
         """
         least, most = self.bounds
         found = np.zeros(self.layout.states)
@@ -137,7 +137,7 @@ class FirstVisits:
 
     @property
     def groups(self) -> int:
-        """Return G, the number of public groups of users and of actions in the start state."""
+        """Return G, the number of public groups of users. The start state has one action for each group."""
         return self.spec.groups
 
     @cached_property
@@ -156,7 +156,7 @@ class FirstVisits:
         return Layout(own.states + 1, actions, own.horizon + 1, mask)
 
     def query(self) -> CountQuery:
-        """Return the count query that is answered by sums over users."""
+        """Return the count query, which is answered by sums over users."""
         return CountQuery(
             self.layout, stationary=True, first=True, center_rewards=True, reward_share=_SHARE,
             episodes=self.episodes,
@@ -165,8 +165,8 @@ class FirstVisits:
     def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
         """Convert episodes to records of H + 1 steps whose rewards are the returns of the remaining episode.
 
-        Raises ``ValueError`` if an array has another shape, or if a state, a reward or a group is out of
-        range. Actions are checked when they are counted.
+        Raises ``ValueError`` if an array has a wrong shape, or if a state, a reward or a group is out of
+        range. Actions are checked later, when they are counted.
 
         Parameters
         ----------
@@ -232,7 +232,10 @@ class FirstVisits:
         return np.where(ended, 0.0, returns.low + (returns.high - returns.low) * scaled)
 
     def read(self, release: StepwiseRelease) -> Told:
-        """Return the sums in a release of this query. Raise ``ValueError`` if it belongs to another query."""
+        """Return the sums in a release of this query.
+
+        Raises ``ValueError`` if it belongs to another query.
+        """
         layout = self.layout
         if release.layout != layout:
             raise ValueError("release.layout: must be that of first visits in this world")
@@ -258,7 +261,7 @@ class FirstVisits:
         people: float,
         heavy: bool = False,
     ) -> Told:
-        """Return the given sums, with the noise of their cells, as an object of type :class:`Told`.
+        """Return the given sums, with the noise of their cells, as a :class:`Told` object.
 
         - visits, moves, returns : (R,), (R, S + 1) and (R,) sums.
         - noise : standard deviations of the noise in one cell of visits, of transitions, and of returns.
@@ -281,7 +284,7 @@ class _FirstVisitDeviations(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """Released sums of first visits; each row is an admissible pair of :attr:`FirstVisits.layout` (R rows).
+    """Released sums of first visits. Each row is one of the R admissible pairs of :attr:`FirstVisits.layout`.
 
     Attributes
     ----------
@@ -312,7 +315,7 @@ class Told:
         return self.question.layout
 
     def per_state(self, table: Floats) -> Floats:
-        """Sum a table (R, ...) over the actions of each state, and return the (S + 1, ...) sums."""
+        """Return the (S + 1, ...) sums of a table (R, ...) over the actions of each state."""
         return np.asarray(np.add.reduceat(table, self.layout.state_ptr[:-1], axis=0))
 
     @property
@@ -322,7 +325,7 @@ class Told:
 
     @property
     def decided(self) -> NDArray[np.bool_]:
-        """Return an (R,) mask of the rows in states with several actions, except the start state."""
+        """Return an (R,) mask of the rows in states with several actions. The start state is excluded."""
         layout = self.layout
         several = np.diff(layout.state_ptr)[layout.row_state] > 1
         return np.asarray(several & (layout.row_state != self.question.start))
@@ -336,8 +339,8 @@ class Told:
     def consistent(self, moves: Floats | None = None, visits: Floats | None = None) -> Floats:
         """Return (R, S + 1) non-negative transition counts that are consistent with visits.
 
-        Transitions and visits are combined by least squares and then projected. By default, they are those of
-        the release.
+        Transitions and visits are combined by least squares and then projected. By default, those of the
+        release are used.
         """
         moves = self.moves if moves is None else moves
         visits = self.visits if visits is None else visits

@@ -9,17 +9,16 @@ computes three results for each group g:
 * the same outcome, computed from the first states as sum_t P_g(t) y(t), with y of
   :mod:`discreet.learners.ope.consistency_test`. The difference of the two outcomes is the level of the group,
   which is tested in that module;
-* the gain sum_t P_g(t) (V_pi(t) - V_b(t)) of a policy, estimated from the half of the release that was not
-  used to
-  choose the policy (:mod:`discreet.learners.ope.transition_gains`). V is the value for all users. If an
-  action in a state has a different effect in one group than in others, the gain that is reported for that
-  group is wrong, even if the level of the group is consistent.
+* the gain sum_t P_g(t) (V_pi(t) - V_b(t)) of a policy, where V is the value for all users. It is estimated
+  from the half of the release that was not used to choose the policy
+  (:mod:`discreet.learners.ope.transition_gains`). The gain of a group is wrong if an action has another
+  effect in this group than in other groups. A consistent level of the group does not exclude this error.
 
 The gain of a group is reported only if the gain of all users is estimated from transitions. A policy that was
 chosen from returns depends on both halves of the transitions, so neither half can evaluate it without bias.
 
-The intervals of outcomes hold for all groups together (Bonferroni), and so do the intervals of gains. They
-hold for one policy.
+The intervals of outcomes hold for all groups together (Bonferroni). The intervals of gains also hold for all
+groups together, for one policy.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ __all__ = ["GroupResult", "groups_of"]
 
 
 class GroupResult(NamedTuple):
-    """Results for one group. Outcomes and gains are in the user's units, and NaN if they are not reported.
+    """Results for one group. Outcomes and gains are in the user's units; NaN means that one is not reported.
 
     Attributes
     ----------
@@ -51,7 +50,7 @@ class GroupResult(NamedTuple):
     mean, low, high : float
         Mean outcome under the behaviour policy, with its interval.
     expected : float
-        The same outcome, computed from the first states of these users.
+        Mean outcome, computed from the first states of these users.
     apart : float
         Difference of ``mean`` and ``expected`` in standard errors (the level of the group).
     gain, gain_low, gain_high : float
@@ -80,7 +79,8 @@ def groups_of(path: Path, count: int, found: Consistency) -> tuple[GroupResult, 
 
     The result is empty if there is only one group.
 
-    path : path of the release. The intervals of all groups hold together at the confidence level of the path.
+    path : path of nested policies from the release. The intervals of all groups hold together at the
+    confidence level of the path.
     found : result of the consistency test of the release.
     """
     told, many = path.told, path.told.question.groups

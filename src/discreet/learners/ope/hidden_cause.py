@@ -1,10 +1,10 @@
 r"""Bounds on the part of a gain that a hidden cause of action and outcome can explain.
 
-The model (Tan 2006): among users in a recorded state, the odds of an action given a hidden cause u differ
-from the recorded odds by a factor in [1/L, L]. L is the strength of the cause. Each of the two bounds below
-states the largest loss of a gain under a cause of strength L. L* is the largest L for which the interval of
-the gain, minus this loss, is still above 0. Sharp bounds for one decision: Dorn and Guo 2021 (arXiv
-2102.04543).
+The model is due to Tan 2006. Among users in a recorded state, the odds of an action given a hidden cause u
+differ from the recorded odds by a factor in [1/L, L]. L is the strength of the cause. Each of the two bounds
+below states the largest loss of a gain under a cause of strength L. L* is the largest L at which the interval
+of the gain, minus this loss, is still above 0. Dorn and Guo 2021 (arXiv 2102.04543) give sharp bounds for one
+decision.
 
 Bound A (cause at each step): u is drawn again at each step given the recorded state. Let e be the share of
 action a in state s. Then P(t | s, do a) = e P(t | s, a) + (1 - e) h(t) P(t | s, a). The factor h(t) =
@@ -14,36 +14,36 @@ the policy is computed by backward induction,
     V_h(s) = e P_a y + (1 - e) min_h sum_t h(t) P_a(t) y(t),    y = w + V_h+1,                          (1)
 
 in changed states, and V_h(s) = P_b(s) y in all other states. In the minimum, h(t) = L for the lowest y(t), up
-to a total probability of 1 / (1 + L), and h(t) = 1/L for all higher y(t). The true h satisfies the
-constraints at each step and state, and the operators are monotone. By induction, V_h is therefore at most the
-true value. The value of the behaviour policy is identified, because u is drawn again at each step. The loss
-is J(policy) - J_low(L), which is 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518; Bruns-Smith 2021, arXiv
+to a total probability of 1 / (1 + L). For all higher y(t), h(t) = 1/L. The true h satisfies the constraints
+at each step and state, and the operators are monotone. By induction, V_h is therefore at most the true value.
+The value of the behaviour policy is identified, because u is drawn again at each step. The loss is
+J(policy) - J_low(L), which is 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.04518; Bruns-Smith 2021, arXiv
 2204.00956).
 
-Bound B (one decision): u is any cause, including causes that last. Let q in [0, 1] be the mean return of
-first visits to s with action a. If the users who took another action had taken a, their mean return would be
-at least l(q) = max(q / L, 1 - L (1 - q)). This mean return is E[h Y | a] with h in [1/L, L] and E h = 1.
-Therefore h Y >= Y / L and 1 - E[h (1 - Y)] >= 1 - L (1 - q). The loss of single changes at first visits is
-max(r, 1) sum_s x(s) (1 - e) (q - l(q)), where r is the factor for later visits. For repeated changes under a
-cause that lasts, no useful bound is known (Namkoong et al. 2020, arXiv 2003.05623).
+Bound B (one decision): u is any cause, including lasting causes. Let q in [0, 1] be the mean return of first
+visits to s with action a. Suppose that the users who took another action had taken a. Then their mean return
+would be at least l(q) = max(q / L, 1 - L (1 - q)). This mean return is E[h Y | a] with h in [1/L, L] and E h
+= 1. Therefore h Y >= Y / L and 1 - E[h (1 - Y)] >= 1 - L (1 - q). The loss of single changes at first visits
+is max(r, 1) sum_s x(s) (1 - e) (q - l(q)), where r is the factor for later visits. For repeated changes under
+a lasting cause, no useful bound is known (Namkoong et al. 2020, arXiv 2003.05623).
 
-Censored ends. The outcome of an episode that ends censored can be any value in the range of returns
+**Censored ends.** The outcome of an episode that ends censored can be any value in the range of returns
 (:mod:`discreet.learners.ope.transition_gains`). This also holds for users whose episode would have ended
 censored under another action. The loss is compared with the gain at the worst outcomes. In (1), the
 counterfactual part (1 - e) h P_a has the lowest outcome. The recorded part has one outcome for each state and
-action, which is the same for the policy and for the behaviour policy. This outcome is the lowest if the
-policy, under the cause, visits the pair more often than the behaviour policy does. The outcomes affect the
-worst cause, and the cause affects the visits. Outcomes and cause are therefore updated alternately until
-neither changes. The loss is the gain with the worst outcomes without a cause, minus the gain with this cause
-and these outcomes. In bound B, the error of q can be up to half the probability that an episode ends
-censored. The loss is the largest loss over all such q.
+action, which is the same for the policy and for the behaviour policy. This outcome is the lowest if, under
+the cause, the policy visits the pair more often than the behaviour policy does. The outcomes affect the worst
+cause, and the cause affects the visits. Therefore outcomes and cause are updated alternately until neither
+changes. The loss is the gain with the worst outcomes without a cause, minus the gain with this cause and
+these outcomes. In bound B, the error of q can be up to half the probability that an episode ends censored.
+The loss is the largest loss for all such q.
 
-Errors. The loss is an estimate, like the gain. Its standard deviation is computed by the delta method, with
-the worst h held fixed. Its variance is added to the variance of the gain. By the envelope theorem, the
+**Errors.** The loss is an estimate, like the gain. Its standard deviation is computed by the delta method,
+with the worst h held fixed. Its variance is added to the variance of the gain. By the envelope theorem, the
 derivative of the minimum in (1) with respect to P_a(t) is h(t) (y(t) - m), where m is the value of y at which
 h changes.
 
-With one state, one decision, outcomes 0 and 1, and no noise or other errors, L* of bound B is Cornfield's
+Special case: one state, one decision, outcomes 0 and 1, and no errors. Then L* of bound B is Cornfield's
 ratio max(q_a / q_rest, (1 - q_rest) / (1 - q_a)).
 """
 
@@ -86,11 +86,11 @@ class HiddenCause:
     """Largest strengths L* of hidden causes under which a gain stays above 0.
 
     - each_step : L* for causes that are drawn again at each step.
-    - one_decision : L* for any cause, if each user has only one changed decision.
-    - recorded : median factor by which the recorded state changes the odds of the policy's new actions, for
-      comparison.
+    - one_decision : L* for any cause if each user has only one changed decision.
+    - recorded : median factor by which the recorded state changes the odds of the policy's new actions. This
+      factor is given for comparison.
 
-    Both L* are at most ``LARGEST``, and 1 if the gain is not above 0 without a cause.
+    Both L* are at most ``LARGEST``. Both are 1 if the gain is not above 0 without a cause.
     """
 
     __repr__ = brief
@@ -103,7 +103,7 @@ class HiddenCause:
 def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> HiddenCause:
     """Return L* of both bounds for the policy that changes the first ``count`` states of a path.
 
-    gain : gain of that policy. found : result of the consistency test of the release, whose projected counts
+    gain : gain of that policy. found : result of the consistency test of the release. Its projected counts
     are used.
     """
     if not count:
@@ -127,9 +127,10 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
 def largest_strength(
     gain: Gain, told: Told, loss: Callable[[float], ConfoundingLoss], most: float = LARGEST
 ) -> float:
-    """Return the largest strength in [1, most] at which the interval of the gain minus the loss is above 0.
+    """Return the largest strength in [1, most] at which the gain is shown.
 
-    loss : function that returns the loss at a strength.
+    The gain is shown if its interval, minus the loss, is above 0. loss : function that returns the loss at a
+    strength.
     """
     bounds = told.question.bounds
     scale = bounds[1] - bounds[0]
@@ -231,7 +232,7 @@ class _OpenEnds:
 
     @classmethod
     def of(cls, told: Told, model: ProjectedModel, own: Ints, rows: Ints) -> _OpenEnds | None:
-        """Return the worst outcomes without a hidden cause, or None if no episode can end censored.
+        """Return the worst outcomes without a hidden cause. Return None if no episode can end censored.
 
         own : changed states. rows : rows of their new actions.
         """
@@ -274,8 +275,8 @@ def _loss(
 ) -> tuple[ConfoundingLoss, Floats]:  # fmt: skip
     """Return the loss by (1), and the (S + 1,) expected number of visits under the cause.
 
-    own : changed states. rows : rows of their new actions. alone, ends : outcomes of censored episodes
-    without and with the cause; both are None if no episode can end censored.
+    own : changed states. rows : rows of their new actions. alone : outcomes of censored episodes without the
+    cause. ends : these outcomes with the cause. Both are None if no episode can end censored.
     """
     change = _Change(told, own, rows, model, ends)
     whole = np.zeros(told.layout.states)
@@ -332,7 +333,8 @@ class _SlopesOfLoss(NamedTuple):
 def _lower_values(change: _Change, strength: float, whole: Floats) -> _Bounds:
     """Return the values without the cause, and the lowest values under a cause of this strength.
 
-    whole : (S + 1,) additional reward of a step without the cause, for the outcomes of censored episodes.
+    whole : (S + 1,) additional reward of a step without the cause. This reward accounts for the outcomes of
+    censored episodes.
     """
     told, own, laws, share, shift = change.told, change.own, change.laws, change.share, change.shift
     arrival, usual = told.question.arrival, change.model.usual
@@ -354,7 +356,7 @@ def _lower_values(change: _Change, strength: float, whole: Floats) -> _Bounds:
 def _slopes(change: _Change, bounds: _Bounds) -> tuple[Floats, Floats, _SlopesOfLoss]:
     """Return the expected visits (H, S + 1) without and with the cause, and the slopes of the loss.
 
-    The slopes do not include the effect of the outcomes of censored episodes.
+    The slopes do not include the effect of outcomes of censored episodes.
     """
     told, own, laws, share, shift = change.told, change.own, change.laws, change.share, change.shift
     arrival, model, (value, low, worst, border) = told.question.arrival, change.model, bounds
@@ -384,8 +386,7 @@ def _slopes(change: _Change, bounds: _Bounds) -> tuple[Floats, Floats, _SlopesOf
 def _add_open_ends(
     change: _Change, alone: _OpenEnds, ends: _OpenEnds, ours: Floats, visits: Floats, slopes: _SlopesOfLoss
 ) -> float:
-    """Add the effect of the outcomes of censored episodes to ``slopes``; return the loss due to these
-    outcomes.
+    """Add the effect of outcomes of censored episodes to ``slopes``. Returns the loss due to these outcomes.
 
     ours, visits : (S + 1,) expected visits without and with the cause. alone, ends : outcomes without and
     with the cause.
@@ -402,8 +403,8 @@ def _add_open_ends(
     paid[own] = share[:, 0] * laws[:, end] * of_moved
     visited = _slopes_of_paid(change.told, model.usual, paid)
     usual += visited
-    # In a changed state, the usual next states are a mixture, weighted by shares, of the next states of the
-    # new action and those of all other actions.
+    # In a changed state, the usual next states are a mixture of those of the new action and those of all
+    # other actions, weighted by shares.
     rest = np.maximum(1.0 - share, 1e-9)
     others = (model.usual[own] - share * laws) / rest
     changed += share * visited[own]
@@ -431,7 +432,7 @@ def _slopes_of_paid(told: Told, chain: Floats, paid: Floats) -> Floats:
 def lowest(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
     """Return the (K, S + 1) factors h in (1) that minimise sum_t h(t) P(t) y(t), for each row P of ``laws``.
 
-    The second result is the (K,) value of y at which h changes from L to 1/L. strength : L.
+    The second result is (K,): the value of y at which h changes from L to 1/L. strength : L.
     """
     order = np.argsort(y, kind="stable")
     mass = laws[:, order]
@@ -447,9 +448,9 @@ def lowest(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
 def _variance(
     told: Told, model: ProjectedModel, rows: Ints, usual: Floats, changed: Floats, of_share: Floats
 ) -> float:
-    """Return the variance of a function of the model that is due to errors of the released transitions.
+    """Return the variance of a function of the model due to errors of the released transitions.
 
-    usual, changed, of_share : slopes of the function, as in :class:`_SlopesOfLoss`. rows : rows of new
+    usual, changed, of_share : slopes of the function, defined in :class:`_SlopesOfLoss`. rows : rows of new
     actions.
     """
     layout, noise, episodes = told.layout, told.noise, told.question.episodes
@@ -482,7 +483,7 @@ def loss_one_decision(
 
     - strength : strength L of the cause.
     - revisits : r, the ratio of the gain at all visits to the gain at first visits.
-    - model : projected counts of the release; None: they are computed here.
+    - model : projected counts of the release. None: they are computed here.
     """
     told, rows = path.told, _rows(path, count)
     own = told.layout.row_state[rows]

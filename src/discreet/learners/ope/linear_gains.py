@@ -1,68 +1,69 @@
-r"""Gain of a linear learner's policy over the behaviour policy, estimated from the holdout half of the users.
+r"""Gain of a linear learner's policy over the behaviour policy, estimated from a held-out half of the users.
 
-Halves. The policy is learned from answers to queries on one half of the users. On the other half (the holdout
-half), a model of each step is queried. The model consists of the Gram matrix L = sum phi phi^T, next states M
-= sum phi (e_{s'} - 1/S)^T, and rewards r = sum phi (R - 1/2). Once the policy is known, sum V(s_0) over first
-states is queried too. Each user is in only one half, so each half can use the whole budget. The halves have
-different users and independent noise, so the estimate has no selection bias. Only the gain of the first
-policy is estimated. Any other policy that is computed from the same release could have been selected with the
-help of the answers on the holdout half, so no estimate is given for it.
+**Halves.** The policy is learned from answers to queries on one half of the users. On the other half (the
+held-out half), a model of each step is queried. The model consists of the Gram matrix L = sum phi phi^T, next
+states M = sum phi (e_{s'} - 1/S)^T, and rewards r = sum phi (R - 1/2). When the policy is known, sum V(s_0)
+over first states is queried too. Each user is in only one half, so each half can use the whole budget. The
+halves have different users and independent noise, so the estimate has no selection bias. The gain is
+estimated for one policy only. Other policies computed from the same release could have been selected with the
+help of the answers on the held-out half, so their gains are not estimated.
 
-Estimate. Let c be a vector with phi^T c = 1, and let K = L^-1. Starting with V_H = 0, from the last step to
-the first,
+**Estimate.** Let c be a vector with phi^T c = 1, and let K = L^-1. Starting with V_H = 0, from the last step
+to the first,
 
     w_h = K_h (r_h + M_h (V_h+1 - v)),   Q_h = 1/2 + v + phi^T w_h,   V_h(s) = Q_h(s, pi_h(s)),           (1)
 
-where v is the mean of V_h+1 over states. The value of the behaviour policy needs no model, because
-sum (R - 1/2) = c^T r. Let N be the mean of c^T L_h c over steps, which is the number of episodes. If H/2 is
+where v is the mean of V_h+1 over states. The value of the behaviour policy needs no model, because sum (R -
+1/2) = c^T r. Let N be the mean of c^T L_h c over steps, which estimates the number of episodes. If H/2 is
 subtracted from both values,
 
     gain = (sum V_0(s_0) - H/2 N - sum_h c^T r_h) / N.                                                   (2)
 
-Errors. They are computed by the delta method. Let x_h = E_pi phi_h, which is computed from the first step to
-the last in the same model, and let u_h = K_h x_h. Because (2) is an average over episodes,
+**Errors.** Standard deviations follow from the delta method. Let x_h = E_pi phi_h, computed in the same model
+from the first step to the last, and let u_h = K_h x_h. Because (2) is an average over episodes,
 
     d gain = sum_h u_h^T (dr_h + dM_h V_h+1 - dL_h w_h) - c^T dr_h,                                       (3)
 
 plus terms for the error of N. If the policy equals the behaviour policy, u_h = c, and the noise of rewards
-cancels. The noise distributions of the release are known. One episode contributes to (2) the sum over steps
-of
+cancels. The noise distributions of the release are known. The contribution of one episode to (2) is the sum
+over steps of
 
     (u_h^T phi - 1) (R + V_h+1(s') - Q_h(s, a))   and   V_h(s) - Q_h(s, a).                              (4)
 
-The first terms are martingale differences. Their variance is the sum over steps of E (u_h^T phi - 1)^2 Var(R
-+ V_h+1 | s, a). The first factor is computed from L, and the second factor is at most the largest variance in
-the model. The second terms can be correlated over all steps. A number between a and b with mean m has
+The first terms are martingale differences. Their variance is the sum over steps of E (u_h^T phi - 1)^2
+Var(R + V_h+1 | s, a). The first factor is computed from L. The second factor is at most the largest variance
+in the model. The second terms can be correlated over all steps. A number between a and b with mean m has
 standard deviation at most sqrt((b - m)(m - a)). This bound is computed for the second term of each step. The
-bounds are summed, and the sum is added to the standard deviation of the first terms. The stated sampling
-error is therefore an upper bound.
+sum of these bounds is added to the standard deviation of the first terms. The stated sampling error is
+therefore an upper bound.
 
-Bias of the inverse. Noise in a matrix affects its inverse beyond the first order. With noise E of variance
-s^2 off the diagonal and 2 s^2 on the diagonal,
+**Bias of the inverse.** Noise in a matrix affects its inverse beyond the first order. With noise E of
+variance s^2 off the diagonal and 2 s^2 on the diagonal,
 
     mean of (L + E)^-1  =  K + s^2 (tr(K) K^2 + K^3)  and higher orders.
 
 Therefore w_h would be too large at every step, but the return of the behaviour policy, c^T r, would not. If
-rewards are high in all states, every policy would appear to have a gain. K in (1) is therefore the inverse of
-the noisy matrix minus that term, computed from this inverse. (Laplace noise has variance s^2 on the diagonal
-too, so the term is smaller.) To allow for higher orders, the interval is widened on both sides by the change
-of (2) that this correction causes.
+rewards are high in all states, every policy would then appear to have a gain. K in (1) is therefore the
+inverse of the noisy matrix minus the term with s^2, computed from this inverse. (Laplace noise has variance
+s^2 on the diagonal too, so the term is smaller.) This correction changes (2). To allow for higher orders, the
+interval is widened on both sides by the size of this change.
 
-Unvisited features. A direction in feature space is used in K only if its eigenvalue of L exceeds both the
-noise (twice the edge of the noise spectrum) and ten episodes. A direction that is not used is called
-unvisited. It is assumed to have half of the largest remaining return. Let e be the component of the policy's
-features x_h in these directions. The value of a pair differs from half of the remaining steps by at most half
-of the remaining steps: |phi^T w| <= (H - h) / 2. Therefore |e^T w| is at most (H - h) / 2 times the smallest
-sum of |a_i| with e = sum a_i phi_i over all pairs. The interval is widened by this bound on both sides.
+**Unvisited features.** A direction in feature space is used in K only if its eigenvalue of L exceeds both the
+noise (twice the edge of the noise spectrum) and ten episodes. All other directions are called unvisited.
+Their value is assumed to be half of the largest remaining return. Let e be the component of the policy's
+features x_h in the unvisited directions. The value of a pair differs from half of the remaining steps by at
+most half of the remaining steps: |phi^T w| <= (H - h) / 2. Therefore |e^T w| is at most (H - h) / 2 times the
+smallest sum of |a_i| with e = sum a_i phi_i over all pairs. The interval is widened by this bound on both
+sides.
 
-Noise rotates eigenvectors, so x_h appears to have a component e in the unvisited directions even if it has
-none. To first order, this effect cancels the effect of noise on the other directions. The estimate of |e|^2
-is therefore the measured value, minus the mean that noise alone causes, plus four standard deviations,
-because noise can hide a signal of that size. If the policy differs much from the behaviour policy, this bound
-is most of the width of the interval.
+Noise rotates eigenvectors. Therefore x_h appears to have a component e in the unvisited directions even if
+its true component is 0. To first order, this effect cancels the effect of noise on the other directions. The
+estimate of |e|^2 is the measured value minus the mean that noise alone causes, plus four standard deviations.
+They are added because noise can hide a signal of this size. If the policy differs much from the behaviour
+policy, this bound is most of the width of the interval.
 
 Assumption: the environment is a linear MDP with these features, and the features contain all variables that
-affect both actions and outcomes. No release can test this assumption.
+affect both actions and outcomes. A release cannot test this assumption.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ _REWEIGHTED = 8
 _LEAST = (
     10.0  # It also exceeds this number of episodes, of which each adds at most the squared feature bound.
 )
-_RARELY = 4.0  # Noise can hide a component in unvisited directions of this many standard deviations.
+_RARELY = 4.0  # Noise can hide a component of this many standard deviations in unvisited directions.
 
 __all__ = ["Follow", "LinearGain", "followed", "ones_of"]
 
@@ -106,12 +107,12 @@ class LinearGain:
     lacking : float
         Amount by which each end of the interval is moved to allow for unvisited features.
     bent : float
-        Amount by which each end of the interval is moved to allow for the effect of noise on inverses beyond
-        the first order. The estimate itself is corrected for this effect.
+        Amount by which each end of the interval is moved because of the effect of noise on inverses beyond
+        the first order. The estimate is corrected for this effect too.
     usual, usual_error : float
         Value of the behaviour policy, and its standard deviation.
     episodes : float
-        Approximate number of episodes in the holdout half.
+        Approximate number of episodes in the held-out half.
     """
 
     estimate: float
@@ -135,8 +136,8 @@ class LinearGain:
     def unseen(self) -> bool:
         """Return True if the interval is mainly due to unvisited features and biased inverses.
 
-        This is the case if they widen the interval more than noise and sampling do. Then no estimate is
-        reported.
+        The result is True if unvisited features and biased inverses widen the interval more than noise and
+        sampling do. In this case, no estimate is reported.
         """
         return self.lacking + self.bent > -float(ndtri((1.0 - self.level) / 2)) * math.hypot(
             self.noise, self.sampling
@@ -156,7 +157,7 @@ class LinearGain:
 
 
 class _StepModel(NamedTuple):
-    """Model of one step, estimated from the holdout half."""
+    """Model of one step, estimated from the held-out half."""
 
     gram: Floats  # (d, d) noisy Gram matrix L.
     inverse: Floats  # (d, d) inverse of L on the visited directions, without correction for bias.
@@ -165,12 +166,12 @@ class _StepModel(NamedTuple):
     moved: Floats  # (d, S) noisy M; 0 at the last step.
     weights: Floats  # (d,) vector w of (1).
     hidden: int  # Number of unvisited directions.
-    answer: Answer  # The answer from which the model was computed.
+    answer: Answer  # Answer from which the model was computed.
 
 
 @dataclass(frozen=True, eq=False)
 class Follow:
-    """Values (1) of one policy in the model that was estimated from the holdout half.
+    """Values (1) of one policy in the model that was estimated from the held-out half.
 
     Attributes
     ----------
@@ -179,7 +180,7 @@ class Follow:
     values : (H + 1, S)
         Values V of states.
     bent : (S,)
-        Values of step 0 that result if inverses are not corrected for bias.
+        Values of step 0 if inverses are not corrected for bias.
     steps : tuple of H models
         Models of the steps.
     ones : (d,)
@@ -201,7 +202,7 @@ class Follow:
     pairs: Floats
 
     def gain(self, begun: Answer, level: float, episodes: int, pure: bool) -> LinearGain | None:
-        """Return the gain (2), or None if the holdout half has too few episodes.
+        """Return the gain (2). Return None if the held-out half has too few episodes.
 
         - begun : answer to the query on first states.
         - level : confidence level of the interval, in (0, 1).
@@ -229,7 +230,7 @@ class Follow:
         return found.at(level, float(horizon))
 
     def _reached(self, begun: Answer, many: float) -> Iterator[tuple[_StepModel, Floats, Floats]]:
-        """Yield (model, x_h, u_h) for each step, from the first to the last.
+        """Yield (model, x_h, u_h) for each step, starting at the first step.
 
         begun : answer to the query on first states. many : number of episodes N.
         """
@@ -275,7 +276,7 @@ class Follow:
     def _mixture(self, x: Floats) -> float:
         """Return approximately the smallest sum of |a_i| with x = sum a_i phi_i over admissible pairs.
 
-        If |phi^T w| is at most 1 for all pairs, the result is an upper bound of |x^T w|.
+        If |phi^T w| is at most 1 for all pairs, the result is an upper bound on |x^T w|.
         """
         rows = self.admissible
         found = self.pairs.T @ x
@@ -342,7 +343,7 @@ def _of_gram(answer: Answer, slope: Floats, pure: bool) -> float:
     """
     both = slope + slope.T
     found = 0.5 * float((both * both).sum())
-    if pure:  # all entries of Laplace noise have equal variance; on the diagonal, GOE has twice the variance
+    if pure:  # all entries of Laplace noise have the same variance; the diagonal of GOE noise has twice
         found -= float(np.square(np.diag(slope)).sum())
     return answer.gram_scale**2 * found
 
@@ -360,7 +361,7 @@ def ones_of(features: Features) -> Floats:
 def followed(
     layout: Layout, features: Features, policy: Ints, told: Sequence[Answer], pure: bool = False
 ) -> Follow:
-    """Return the values of a policy (H, S) in the model that is estimated from the holdout half.
+    """Return the values of a policy (H, S) in the model that is estimated from the held-out half.
 
     told : H answers, one for each step. The answer for the last step has a Gram matrix and a response instead
     of a model. pure : True if the noise is Laplace noise.
@@ -406,11 +407,11 @@ def _unbent(inverse: Floats, scale: float, pure: bool) -> Floats:
 
 
 def _seen(answer: Answer, span: Floats, bound: float) -> tuple[Floats, Floats, Floats]:
-    """Return the inverse of a noisy Gram matrix on visited directions, and two descriptions of directions.
+    """Return the inverse of a noisy Gram matrix on visited directions, and two sets of directions.
 
     The second result is the projection onto the visited directions, whose eigenvalue exceeds the noise. The
-    third result is an orthonormal basis of the unvisited directions, which are all other directions in the
-    span of the features.
+    third result is an orthonormal basis of the unvisited directions. The unvisited directions are all other
+    directions in the span of the features.
 
     span : orthonormal basis of the span of the features. bound : largest norm of a feature vector.
     """

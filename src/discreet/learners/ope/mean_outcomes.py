@@ -1,8 +1,9 @@
 """Mean outcome of users by state and action, with intervals, from a release of first visits.
 
-Let q = 1/2 + G / N be the mean return of the first visits to a state in which users took a given action. Its
-variance is (sigma_G^2 + (q - 1/2)^2 sigma_N^2) / N^2 + q (1 - q) / N. The last term assumes outcomes 0 and 1,
-which have the largest possible variance. A second estimate is computed from the next states of these users
+Let q = 1/2 + G / N be the mean return of the first visits to a state in which users took a given action. N is
+the number of these visits and G the sum of their centred returns. The variance of q is (sigma_G^2 + (q -
+1/2)^2 sigma_N^2) / N^2 + q (1 - q) / N. The last term assumes outcomes 0 and 1, which have the largest
+possible variance. A second estimate is computed from the next states of these users
 (:mod:`discreet.learners.ope.consistency_test`). The confidence level holds for each interval separately.
 Among many intervals, some do not contain the true value.
 """
@@ -26,15 +27,14 @@ _LEAST_SPREAD = 0.02  # smallest assumed variance of an outcome, as a share of t
 
 
 class MeanOutcome(NamedTuple):
-    """Mean outcome of the users who took one action in one state; returns are in the user's units.
+    """Mean outcome of the users who took one action in one state. Returns are in the user's units.
 
     - row : row of this pair in the layout.
     - users : noisy number of first visits. deviation : standard deviation of its noise.
     - share : share of the decisions in the state that take this action.
     - mean, low, high : mean return of these users, and its interval.
     - expected, expected_low, expected_high : estimate of the mean return from the next states, and its
-      interval;
-      NaN if the row was not tested.
+      interval; NaN if the row was not tested.
     - apart : difference of the two estimates in standard errors; NaN if the row was not tested.
     """
 
@@ -63,8 +63,8 @@ def mean_outcome(told: Told, row: int) -> tuple[float, float]:
 def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int, tuple[MeanOutcome, ...]]:
     """Return a dict from states to the mean outcomes of their actions.
 
-    It includes states that have several actions and whose visits exceed the noise. Actions whose count does
-    not exceed the noise are left out. States and actions are in the order of the layout.
+    The dict contains all states that have several actions and whose visits exceed the noise. Actions with
+    counts that do not exceed the noise are left out. States and actions are in the order of the layout.
 
     found : result of the consistency test of the same release. level : confidence level of each interval, in
     (0, 1).
@@ -76,7 +76,7 @@ def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int
     visits = told.per_state(told.visits)
     known = visits > np.maximum(STANDS_OUT * noise.visits * np.sqrt(cells), LEAST_USERS)
     known &= (cells > 1) & ~found.model.terminal
-    known[told.question.start] = False  # users do not choose in the start state
+    known[told.question.start] = False  # the start state has no decision of users
     rows = np.flatnonzero((told.visits > max(STANDS_OUT * noise.visits, LEAST_USERS)) & known[state])
     apart: NDArray[np.float64] = np.full(layout.rows, np.nan)
     apart[found.contrasts.where] = found.contrasts.value / found.contrasts.deviation

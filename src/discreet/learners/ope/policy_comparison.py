@@ -1,7 +1,7 @@
 r"""Gain of an external policy from a release of first visits, and its comparison with a learned policy.
 
 An external policy pi is supplied by the operator, for example a rule that is in use. It is stationary and
-stochastic: it has action probabilities pi(a | s) in the states that it names. In all other states it follows
+stochastic, with action probabilities pi(a | s) in the states that it names. In all other states, it follows
 the behaviour policy b. Its gain is estimated by the direct method, in one Markov chain that is estimated from
 the transitions of first visits,
 
@@ -10,67 +10,71 @@ the transitions of first visits,
 with J(P) = sum_h e_start P^h (P w) as in :mod:`discreet.learners.ope.transition_gains`. P_b is the
 distribution of next states under the behaviour policy, and u = 1 in states that are not named. For counts by
 state and action, marginalised importance sampling and the doubly robust method give the same estimate (Xie,
-Ma and Wang 2019, arXiv 1906.03393; Yin and Wang 2020, arXiv 2001.10742). Counts of states and rows that
-exceed the noise are not projected; all other counts are.
+Ma and Wang 2019, arXiv 1906.03393; Yin and Wang 2020, arXiv 2001.10742). Counts of states and rows are
+projected unless they exceed the noise.
 
-Variance. It is computed by the delta method. For pi, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)), where
-d_h(s) is the probability that pi is in s at step h. An increase of the cell M(s, a, t) changes J(P_pi) by
+**Variance.** The variance is computed by the delta method. For pi, let c(s, t) = sum_h d_h(s) (w(t) +
+V_h+1(t)), where d_h(s) is the probability that pi is in s at step h. An increase of the cell M(s, a, t)
+changes J(P_pi) by
 
     pi(a | s) [c(s, t) - P_a c(s, .)] / N(s, a) + u(s) [c(s, t) - P_b c(s, .)] / N(s)                   (2)
 
 and changes J(P_b) by the same expression with pi = 0 and u = 1. The slopes of a difference are differences of
-slopes, so errors cancel where both policies act in the same way. The variance of a cell is sigma^2 + M. Three
-rules are the same as in :mod:`discreet.learners.ope.transition_gains`. The error of a mean over a projected
+slopes, so errors cancel where both policies take the same actions. The variance of a cell is sigma^2 + M.
+Three rules are those of :mod:`discreet.learners.ope.transition_gains`. The error of a mean over a projected
 row is at most the range of the averaged values. If a few users have equal outcomes, the variance is at least
 that of all users in the state. A few hypothetical users with other outcomes are added. The release is not
 split into halves, because the policy was not chosen from this release.
 
-Rows that do not exceed the noise. Suppose that pi takes an action whose count is within six standard
-deviations of its noise (nine for Laplace noise), or at most ten users. Then the estimate uses P_b instead of
-P_a. Up to the first such decision, an episode has the same distribution in the estimated chain as under pi,
-and the range of returns is 1. The error of the gain is therefore at most the probability that an episode has
-such a decision, which is at most their expected number per episode. The interval is widened by this number on
-each side. If more than one twentieth of the decisions are of this kind, no gain is reported.
+**Rows that do not exceed the noise.** Some actions of pi can have too small a count: within six standard
+deviations of its noise (nine for Laplace noise), or at most ten users. For these actions, the estimate uses
+P_b instead of P_a. Up to the first such decision, an episode has the same distribution in the estimated chain
+as under pi, and the range of returns is 1. The error of the gain is therefore at most the probability that an
+episode has such a decision. This probability is at most the expected number of such decisions per episode.
+The interval is widened by this number on each side. If more than one twentieth of the decisions are of this
+kind, no gain is reported.
 
-Learned minus external. The learned policy L was chosen from the choosing half M + e. The added errors e have
-the same distribution as the errors x of the release. Given the choice, the mean of x is not 0: E[x | x + e] =
-(x + e) / 2. Therefore L must be evaluated from the judging half M - e, for which E[x - e | x + e] = 0. The
-external policy R was not chosen, but L was chosen *instead of R*: L differs from R where the estimates of R's
-actions were too low. Given the choice, an estimate of R from all of M would be too low by half of that error,
-and the difference would be too high. Therefore both policies are evaluated from the judging half, in one
-chain:
+**Learned minus external.** The learned policy L was chosen from the choosing half M + e. The added errors e
+have the same distribution as the errors x of the release. Conditional on this choice, the mean of x is not 0:
+E[x | x + e] = (x + e) / 2. Therefore L must be evaluated from the judging half M - e, for which E[x - e | x +
+e] = 0. The external policy R was not chosen, but L was chosen *instead of R*: L differs from R where the
+estimates of R's actions were too low. Conditional on this choice, an estimate of R from the whole of M would
+be too low by half of that error, and the difference would be too high. Therefore both policies are evaluated
+from the judging half, in one chain:
 
     D(M - e) = J_L(M - e) - J_R(M - e),   Var = sum over cells (slope_L - slope_R)^2 2 (sigma^2 + M).   (3)
 
-The variance is estimated from both halves, and the larger estimate is used. Where both policies act in the
-same way, the errors of the release and the added errors cancel, so the added errors do no harm there. The
-default point of the path uses the share 0.8 of the failure probability. All other points share the remaining
-probability equally.
+The variance is estimated from both halves, and the larger estimate is used. Where both policies take the same
+actions, the errors of the release and the added errors cancel. In these states, the added errors have no
+effect. The default point of the path uses the share 0.8 of the failure probability. All other points share
+the remaining probability equally.
 
-If the gain of L is estimated from returns, (3) cannot be used: returns and transitions are correlated, and
-the released sums do not determine the correlation. In that case the interval of D is the interval of L minus
-the interval of R, each at half of the failure probability. This interval is valid for any correlation.
+If the gain of L is estimated from returns, (3) cannot be used. The reason is that returns and transitions are
+correlated, and the released sums do not determine the correlation. In this case, the interval of D is the
+interval of L minus the interval of R, each at half of the failure probability. This interval is valid for any
+correlation.
 
-Hidden causes. The difference of two policies needs separate bounds. Consider causes of strength lambda that
-are drawn again at each step (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the lowest and
-highest values of a policy under such causes. Let W_h(s) be a lower bound of V_L - V_R if both policies are in
-s at step h. In states in which both policies act in the same way, the same cause acts on both, and W_h(s) =
-min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. In all other states, W_h(s) is the larger of two bounds: low_L -
-high_R, and
+**Hidden causes.** The difference of two policies needs separate bounds. Consider causes of strength lambda
+that are drawn again at each step (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the lowest
+and highest values of a policy under such causes. Let W_h(s) be a lower bound of V_L - V_R if both policies
+are in s at step h. In states where both policies take the same actions, the same cause affects both, and
+W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. In all other states, W_h(s) is the larger of two bounds:
+low_L - high_R, and
 
     min P_L W_h+1 + min P_+ m - max P_- m
         - sum_t r(t) [|P_+ - P_-| + (lambda - 1) sum_a |pi_L - pi_R| (1 - e) P_a](t).
 
-Here P_+ and P_- are the mixtures of the P_a with the positive and the negative parts of pi_L - pi_R as
-weights. The interval of w + V_R at the next step is m -+ r. The bound follows from V_L - V_R = P_L (V_L'
-- V_R') + (P_L - P_R)(w + V_R'), where V' is the value at the next step. The cause changes P_a by at most (1 -
-e)(lambda - 1) P_a. By induction, W is at most the true difference; at lambda = 1 it equals the difference.
+Here P_+ is the mixture of the P_a with the positive parts of pi_L - pi_R as weights, and P_- that with the
+negative parts. The interval of w + V_R at the next step is m -+ r. The bound follows from V_L - V_R = P_L
+(V_L' - V_R') + (P_L - P_R)(w + V_R'), where V' is the value at the next step. The cause changes P_a by at
+most (1 - e)(lambda - 1) P_a. By induction, W is at most the true difference; at lambda = 1 it equals the
+difference.
 
-For causes that last, the bound is for single changes at first visits, as in
+For lasting causes, the bound is for single changes at first visits, as in
 :mod:`discreet.learners.ope.hidden_cause`. The outcome of the learned action is bounded from below, and the
 outcome of the external policy's action from above. The error of the bound for causes at each step is measured
-by fitting the model again to releases that are drawn from it. The error of the bound for lasting causes is
-computed by the delta method.
+by fitting the model again to releases that are drawn from the model. The error of the bound for lasting
+causes is computed by the delta method.
 """
 
 from __future__ import annotations
@@ -104,16 +108,18 @@ __all__ = [
 ]  # fmt: skip
 
 _LACKING = 0.05  # No gain is reported if a larger share of decisions is in rows that do not exceed the noise.
-_LEAST = 10.0  # A count is used only if it exceeds this number of users too.
+_LEAST = 10.0  # A count is used only if it also exceeds this number of users.
 _REFITS = 8
 
 
 class Policy(NamedTuple):
     """A stationary stochastic policy that is defined in some states.
 
-    weights : (R,) action probabilities, one for each row of :attr:`FirstVisits.layout`; 0 in states that are
-    not named. named : (S + 1,) mask of the states in which the policy is defined. In all other states it
-    follows the behaviour policy.
+    It follows the behaviour policy in all other states.
+
+    - weights : (R,) action probabilities, one for each row of :attr:`FirstVisits.layout`. States that are not
+      named have 0.
+    - named : (S + 1,) mask of the states in which the policy is defined.
     """
 
     weights: Floats
@@ -140,7 +146,7 @@ def policy_of(question: FirstVisits, table: Floats, named: Bools) -> Policy:
     chosen = np.zeros(layout.states, bool)
     chosen[:-1] = named & (np.diff(layout.state_ptr)[:-1] > 1)
     whole = np.zeros((layout.states, layout.actions))
-    whole[:-1, : own.actions] = table  # there may be more groups of users than actions
+    whole[:-1, : own.actions] = table  # there can be more groups of users than actions
     weights = np.where(chosen[layout.row_state], whole[layout.row_state, layout.row_action], 0.0)
     return Policy(weights, chosen)
 
@@ -163,8 +169,8 @@ class Judgement:
         Gain and value of the policy, with intervals, in the user's units. None if more than 5 % of the
         decisions lack support.
     lacking : float
-        Share of the policy's decisions that lack support, that is, take an action whose count does not exceed
-        the noise. Only decisions in states with several actions count.
+        Share of the policy's decisions that lack support. A decision lacks support if it takes an action
+        whose count does not exceed the noise. Only decisions in states with several actions count.
     effective : float
         Effective number of the users' decisions on which the estimate is based (Kish's effective sample
         size).
@@ -182,7 +188,7 @@ class _Side(NamedTuple):
     Attributes
     ----------
     value : float
-        Value of the policy, in units of the range of returns, where a return of 0 has the value 0.
+        Value of the policy, in units of the range of returns. A return of 0 has the value 0.
     own : (R, S + 1) floats
         First term of (2), the slopes in the cells of each row.
     pooled : (S + 1, S + 1) floats
@@ -205,8 +211,8 @@ class _Part(NamedTuple):
 
     value: float
     deviation: float  # standard deviation of all errors
-    noise: float  # standard deviation of the errors that privacy noise causes
-    off: float  # the interval is widened by this amount on each side, for rows that lack support
+    noise: float  # standard deviation of the errors due to privacy noise
+    off: float  # amount by which the interval is widened on each side because of rows that lack support
 
 
 def known_rows(told: Told) -> Bools:
@@ -218,7 +224,8 @@ def known_rows(told: Told) -> Bools:
 def _side(chain: Chain, policy: Policy | None, known: Bools) -> _Side:
     """Return the value, slopes and visits of a policy in this chain.
 
-    policy : None for the behaviour policy. known : (R,) mask of the rows whose count exceeds the noise.
+    policy : the policy; None means the behaviour policy. known : (R,) mask of the rows whose count exceeds
+    the noise.
     """
     told, layout = chain.told, chain.told.layout
     state = layout.row_state
@@ -256,9 +263,9 @@ def _less(chain: Chain, one: _Side, other: _Side | None) -> _Part:
 
 
 def _deviation(chain: Chain, own: Floats, pooled: Floats) -> tuple[float, float]:
-    """Return the standard deviation of an estimate, and its part that is due to privacy noise.
+    """Return the standard deviation of an estimate, and the part that is due to privacy noise.
 
-    own, pooled : slopes of the estimate, as in :class:`_Side`.
+    own, pooled : slopes of the estimate, defined in :class:`_Side`.
     """
     errors = cell_errors(chain, own, pooled)
     squared = np.square(errors.slopes)
@@ -267,11 +274,11 @@ def _deviation(chain: Chain, own: Floats, pooled: Floats) -> tuple[float, float]
 
 
 class CellErrors(NamedTuple):
-    """Slopes of an estimate in all cells, with the variances of the cells that are due to sampling."""
+    """Slopes of an estimate in all cells, with the sampling variances of the cells."""
 
     slopes: Floats  # (R, S + 1)
     luck: Floats  # (R, S + 1)
-    unseen: float  # additional variance, for outcomes that no user had
+    unseen: float  # additional variance for outcomes that no observed user had
 
 
 def cell_errors(chain: Chain, own: Floats, pooled: Floats) -> CellErrors:
@@ -304,7 +311,7 @@ def _gain(told: Told, part: _Part, width: float, level: float, least: float = -1
 
     - part : the difference, or the value.
     - width : half-width of the interval in standard deviations.
-    - least : -1 for a difference, 0 for a value.
+    - least : smallest possible result, -1 for a difference and 0 for a value.
     """
     low, high = told.question.bounds
     scale, zero = high - low, 0.0 if least < 0.0 else low
@@ -321,14 +328,14 @@ def check_paid(told: Told) -> None:
     if told.question.returns.outcomes is None:
         raise ValueError(
             "told: must be of returns that a rule pays by the state in which an episode ends (outcomes); "
-            "else transitions do not tell what a policy earns"
+            "otherwise transitions contain no information about returns"
         )
     if told.question.returns.censored is not None:
-        raise ValueError("told: must be without censored ends; the intervals do not allow for their outcomes")
+        raise ValueError("told: must have no censored ends; the intervals do not allow for their outcomes")
 
 
 def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
-    """Return the gain of a policy over the behaviour policy (see the module docstring).
+    """Return the gain of a policy over the behaviour policy. See the module for the method.
 
     policy : a policy that was not computed from this release. level : confidence level of the intervals, in
     (0, 1).
@@ -364,7 +371,7 @@ def _free(told: Told) -> Bools:
 def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> float:
     """Return the effective sample size (sum N rho)^2 / sum N rho^2, with rho = d(s) pi(a | s) / N(s, a).
 
-    The sums are over the actions of all states in which users have a choice.
+    The sums are over all actions of the states in which users have a choice.
 
     visits : (S + 1,) expected visits d(s) of the policy. known : (R,) mask of the rows whose count exceeds
     the noise.
@@ -382,9 +389,8 @@ def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> floa
 class StateValues(NamedTuple):
     """Mean return after first visits to changed states, under the policy that makes all changes.
 
-    All fields are (S + 1,) floats in the user's units. They are NaN for unchanged states and for states
-    without visits. An interval from low to high holds at the confidence level of the path for each state
-    separately.
+    All fields are (S + 1,) floats in the user's units. Unchanged states and states without visits have NaN.
+    An interval from low to high holds at the confidence level of the path for each state separately.
     """
 
     value: Floats
@@ -400,11 +406,12 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
     first visit to s is at step h with probability f_h(s), and x(s) is the sum of f_h(s) over h. ``value`` is
     computed from the projected counts of the whole release. The changes were chosen from these counts.
     Therefore the interval is computed from the judging half (see
-    :mod:`discreet.learners.ope.transition_gains`), with the larger of the standard deviations from both
-    halves. The interval is widened to contain ``value``. Standard deviations are computed by the delta
+    :mod:`discreet.learners.ope.transition_gains`). Its standard deviation is the larger of the estimates from
+    both halves. The interval is widened to contain ``value``. Standard deviations are computed by the delta
     method, with f and x held fixed.
 
-    within : values with a larger standard deviation are left out; a share of the range of returns.
+    within : largest standard deviation, as a share of the range of returns. Values with a larger one are left
+    out.
 
     Raises ``ValueError`` if the schema has no rewards by final state, or has censored ends.
     """
@@ -426,7 +433,7 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
     middle = np.where(np.isfinite(judging[0]), judging[0], value)
     off = np.where(
         np.isfinite(off), off, 1.0
-    )  # if a half has no visits to the state, the interval is the range
+    )  # if a half has no visits to the state, the interval is the whole range
     zero = min(max(0.0, least), most)
     found = []
     for one in (value, np.minimum(middle - off, value), np.maximum(middle + off, value)):
@@ -457,7 +464,7 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
     weight = np.where(once > 1e-12, first / np.where(once > 1e-12, once, 1.0), np.nan)
     value = (weight * worth[:-1, own]).sum(axis=0)
 
-    # variances of counts: in changed states for the new action's row, in all other states for all users
+    # variances of counts: changed states use the new action's row, other states use all users
     every = told.per_state(chain.luck + chain.noise)
     seen, clear, law = chain.seen.copy(), chain.clear.copy(), chain.usual.copy()
     every[own], seen[own], clear[own] = chain.luck[rows] + chain.noise[rows], chain.taken[rows], False
@@ -507,11 +514,11 @@ class PolicyComparison:
     differs : (S + 1,) bool
         Mask of the states in which the two policies act differently.
     each_step, lasting : float
-        Largest strength of hidden causes under which the difference stays above 0: for causes that are drawn
-        again at each step, and for causes that last.
+        Largest strength of hidden causes under which the difference stays above 0. ``each_step`` is for
+        causes that are drawn again at each step, ``lasting`` for lasting causes.
     kind : str
-        Kind of the verdict on the difference, by the same rules as for the verdict on the gain. It is "not
-        shown" if the gain of the learned policy is not shown.
+        Kind of the verdict on the difference, by the rules for a verdict on a gain. It is "not shown" if the
+        gain of the learned policy is not shown.
     """
 
     __repr__ = brief
@@ -528,7 +535,7 @@ class PolicyComparison:
     def shown(self) -> bool:
         """Return True if the learned policy is shown to be better than the external policy.
 
-        This holds for hidden causes whose strength is at most ``each_step``.
+        The result is valid for hidden causes whose strength is at most ``each_step``.
         """
         return self.kind == "shown"
 
@@ -536,8 +543,8 @@ class PolicyComparison:
 def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: float) -> PolicyComparison:
     """Compare the policy that changes the first ``count`` states of a path with an external policy.
 
-    - verdict : the verdict on the learned policy.
-    - policy : the external policy, which was not computed from this release.
+    - verdict : verdict on the learned policy.
+    - policy : the external policy. This policy must not be computed from this release.
     - level : confidence level of the intervals, in (0, 1).
 
     Raises ``ValueError`` if the schema has no rewards by final state, or has censored ends.
@@ -621,12 +628,13 @@ def with_errors(
 ) -> Callable[[float], ConfoundingLoss]:  # fmt: skip
     """Return a function that returns the loss at a strength, with its standard deviation.
 
-    The model is fitted again to releases that are drawn from it. The standard deviation relative to the loss
-    is measured at the strength that reduces the difference ``found`` to 0, and used at all strengths.
+    The model is fitted again to releases that are drawn from it. The relative standard deviation of the loss
+    is measured at one strength: the strength that reduces the difference ``found`` to 0. The measured value
+    is used at all strengths.
 
     - told, key : the released sums, and the key of the random numbers.
-    - loss : loss in a model at a strength. model : model of the release.
-    - found : the difference.
+    - loss : function that returns the loss in a model at a strength. model : model of the release.
+    - found : estimated difference of the two policies.
     """
     plain = largest_strength(found, told, lambda s: ConfoundingLoss(loss(model, s), 0.0))
     at = max(plain, 1.0 + 1e-3)
@@ -652,7 +660,7 @@ def _refitted(told: Told, moves: Floats, visits: Floats) -> ProjectedModel:
 def _lost(told: Told, model: ProjectedModel, one: Policy, other: Policy, strength: float) -> float:
     """Return the loss of the difference of two policies under a cause that is drawn again at each step.
 
-    It is the difference without a cause minus the bound W_0 of the module docstring, in the start state.
+    The loss is the difference without a cause minus the bound W_0 (see the module), in the start state.
 
     strength : strength lambda of the cause.
     """
@@ -721,11 +729,11 @@ def lost_once(
 ) -> tuple[float, float]:
     """Return the loss of single changes of decisions under any cause, and its standard deviation.
 
-    - path : path of the release, from which mean returns and support are read.
+    - path : path of the release, which contains mean returns and support.
     - model : projected counts of the release.
-    - apart : (R,) expected number of decisions that are changed to the action of a row; negative numbers are
-      decisions that are changed from it.
-    - strength : strength of the cause. factor : the loss is multiplied by this number.
+    - apart : (R,) expected number of decisions that are changed to the action of a row. Negative numbers
+      count decisions that are changed from this action.
+    - strength : strength of the cause. factor : number by which the loss is multiplied.
     """
     told = path.told
     rows = np.flatnonzero(apart)

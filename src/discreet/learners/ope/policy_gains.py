@@ -1,34 +1,37 @@
-r"""Gains of any policies over the behaviour policy, with a joint interval, from one release.
+r"""Gains of policies over the behaviour policy, with a joint interval, from one release.
 
-A policy can change at every step, and it can follow the behaviour policy in some states ("as before"). A
-policy that was computed from the training part of a release is evaluated with the held-out part
+A policy can depend on the step, and it can follow the behaviour policy in some states ("as before"). A policy
+that was computed from the training part of a release is evaluated with the held-out part
 (:mod:`discreet.learners.ope.release_split`). A policy that was fixed before the release is evaluated with the
-whole release. This is post-processing and costs no privacy budget.
+whole release. All computations are post-processing and cost no privacy budget.
 
 A release per step is evaluated by :func:`discreet.learners.ope.count_estimates.evaluate`, at the level 1 -
-failure / k for k policies. A release of first visits is evaluated as in
-:mod:`discreet.learners.ope.policy_comparison`, with one chain for all policies. Let d_h(s) be the
-probability that policy pi is in s at step h, c_h = w + V_{h+1}, and P_b the next states under the behaviour
-policy. The slopes of the value of pi in the cell M(s, a, t) are
+failure / k for k policies. A release of first visits is evaluated by the method of
+:mod:`discreet.learners.ope.policy_comparison`, with one Markov chain for all policies. Let d_h(s) be the
+probability that policy pi is in s at step h. Let w be the rewards on arrival in a state, c_h = w + V_{h+1},
+P_a the next-state distribution of action a, and P_b that of the behaviour policy. The derivative of the value
+of pi with respect to the count M(s, a, t) is
 
     sum_h d_h(s) pi_h(a | s) (c_h(t) - P_a c_h) / N(s, a) + sum_h d_h(s) u_h(s) (c_h(t) - P_b c_h) / N(s),
 
-where u_h(s) = 1 if the policy acts as before. Variances follow from the slopes by the same rules.
+where u_h(s) = 1 if the policy acts as before. Variances follow from these derivatives (slopes).
 
-Rows that do not exceed the noise. A row is used if N > 4 sd(N) and N >= 10, with the combined visits N. In
-the estimate, all other rows act as before. At the low end, an episode that takes such a row has the lowest
-possible return from there, at the high end the highest. The difference of the ends is the *lack*.
+**Rows that do not exceed the noise.** Let N be the combined visits of a row. The row is used if N > 4 sd(N)
+and N >= 10. In the estimate, the policy acts as before at all other rows. For the low end of the interval, an
+episode that takes such a row gets the lowest possible return from there. For the high end, it gets the
+highest. The difference of the ends is the *lack*.
 
-Several policies. The half-width is the quantile of the largest of k errors with their estimated correlations,
-from 4000 draws. The interval holds for the policies of one call together. Another call with the same part
-cannot be allowed for. A policy that acts as before everywhere has the gain 0, with the interval [0, 0].
+**Several policies.** The half-width is a quantile of the largest of k errors. This quantile is computed from
+4000 draws with the estimated correlations. The interval holds for all policies of one call together.
+Intervals do not allow for other calls with the same part. A policy that acts as before everywhere has the
+gain 0, with the interval [0, 0].
 
-Two policies are compared in the same chain, by differences of values and of slopes. Errors cancel where both
-act in the same way. Differences and gains are covered together.
+Two policies are compared in the same chain, by differences of values and of slopes. Their errors cancel where
+both take the same actions. The intervals hold for differences and gains together.
 
-A policy that a planner per step computed from the whole release is evaluated with a correction for this
-choice (``made="release"``), from the scores that the planner maximised. Any other policy from the whole
-release is refused.
+A planner per step can compute a policy from the whole release. Such a policy is evaluated with a correction
+for selection (``made="release"``), which uses the scores that the planner maximised. Other policies computed
+from the whole release are rejected.
 """
 
 from __future__ import annotations
@@ -74,7 +77,7 @@ __all__ = [
 Bools = NDArray[np.bool_]
 Made = Literal["train", "outside", "release"]
 
-_USED, _LEAST = 4.0, 10.0  # smallest count that is used, in deviations of its noise and in users
+_USED, _LEAST = 4.0, 10.0  # smallest count that is used, in standard deviations of its noise and in users
 _DRAWS = 4000
 
 
@@ -93,8 +96,8 @@ class PolicyGains:
     against : str, optional
         Name of the policy with which the other policies were compared.
     differences : mapping of name to ValueEstimate
-        Value of each other policy minus that of ``against``. Their intervals hold together with those of
-        ``gains``.
+        Value of each other policy minus that of ``against``. The intervals of ``differences`` and ``gains``
+        hold together.
     """
 
     __repr__ = brief
@@ -114,7 +117,8 @@ class PolicyGains:
 class PolicySteps(NamedTuple):
     """A policy over the rows of ``spec.layout``.
 
-    scores : scores that a planner per step maximised to choose the policy from the whole release, else None.
+    scores : scores that a planner per step maximised when it chose the policy from the whole release. For
+    all other policies, it is None.
     """
 
     weights: Floats  # (H, R), 0 in states in which the policy acts as before
@@ -123,14 +127,14 @@ class PolicySteps(NamedTuple):
 
 
 def policy_steps(name: str, policy: Any, spec: ProblemSpec) -> PolicySteps:
-    """Check a policy, and return its action probabilities by row.
+    """Check a policy and return its action probabilities by row.
 
     - name : name of the policy for messages.
-    - policy : array as in :func:`evaluate_policies`, or the result of a learner, which acts as before where
-      it is not supported.
+    - policy : array as in :func:`evaluate_policies`, or the result of a learner. The result of a learner acts
+      as before where it is not supported.
     - spec : public facts about the environment.
 
-    States with one action and terminal states act as before. Raises ``ValueError`` if the
+    In states with one action and in terminal states, the policy acts as before. Raises ``ValueError`` if the
     policy is invalid.
     """
     layout, scores = spec.layout, None
@@ -164,7 +168,7 @@ def policy_steps(name: str, policy: Any, spec: ProblemSpec) -> PolicySteps:
 
 
 class _Value(NamedTuple):
-    """Value of one policy in a chain, its ends, and its slopes."""
+    """Value of one policy in a chain, with its ends and its slopes."""
 
     value: float
     low: float
@@ -176,8 +180,9 @@ class _Value(NamedTuple):
 def _value(chain: Chain, weights: Floats, before: Bools, used: Bools) -> _Value:
     """Return the value of a policy in the chain, from the start state.
 
-    - weights : (H + 1, R) action probabilities, 0 where the policy acts as before.
-    - before : (H + 1, S + 1) mask of these steps and states. used : (R,) mask of the rows that are used.
+    - weights : (H + 1, R) action probabilities. Entries are 0 where the policy acts as before.
+    - before : (H + 1, S + 1) mask of the steps and states where the policy acts as before.
+    - used : (R,) mask of the rows that are used.
     """
     told, layout = chain.told, chain.told.layout
     state, steps, start = layout.row_state, layout.horizon, told.question.start
@@ -213,7 +218,10 @@ def _value(chain: Chain, weights: Floats, before: Bools, used: Bools) -> _Value:
 
 
 class _ValuePair(NamedTuple):
-    """Value of policy ``one`` minus that of policy ``other``; None: minus that of the behaviour policy."""
+    """Value of policy ``one`` minus that of policy ``other``.
+
+    If ``other`` is None, it is the behaviour policy.
+    """
 
     one: str
     other: str | None
@@ -222,7 +230,7 @@ class _ValuePair(NamedTuple):
 def first_visit_weights(told: Told, table: PolicySteps) -> tuple[Floats, Bools]:
     """Return the (H + 1, R) weights and the (H + 1, S + 1) mask of "as before" in the layout of the query.
 
-    told : the released sums. table : policy over the rows of the environment.
+    told : released sums. table : policy over the rows of the environment.
     """
     layout, spec = told.layout, told.question.spec
     several = np.diff(layout.state_ptr) > 1
@@ -236,7 +244,7 @@ def first_visit_weights(told: Told, table: PolicySteps) -> tuple[Floats, Bools]:
 
 
 def used_rows(told: Told) -> Bools:
-    """Return an (R,) mask of the rows whose visits exceed the noise. told : the released sums."""
+    """Return an (R,) mask of the rows whose visits exceed the noise. told : released sums."""
     visits, deviation = combined_visits(told.visits, told.moves, told.noise.moves, told.noise.visits)
     return np.asarray((visits > _USED * deviation) & (visits >= _LEAST))
 
@@ -244,7 +252,7 @@ def used_rows(told: Told) -> Bools:
 def _first_visit_gains(
     told: Told, tables: Mapping[str, PolicySteps], level: float, asked: Sequence[_ValuePair] | None = None
 ) -> list[ValueEstimate]:
-    """Return the asked differences of values, by default the gains of all policies."""
+    """Return the requested differences of values. By default, these are the gains of all policies."""
     check_paid(told)
     asked = [_ValuePair(name, None) for name in tables] if asked is None else asked
     chain, used = Chain(told, TransitionCounts(told.moves, told.visits), 1.0), used_rows(told)
@@ -279,7 +287,7 @@ def _step_gains(
     release: StepwiseRelease, spec: ProblemSpec, tables: Mapping[str, PolicySteps], level: float,
     asked: Sequence[_ValuePair], episodes: int,
 ) -> list[ValueEstimate]:  # fmt: skip
-    """Return the asked differences of values, from a release per step."""
+    """Return the requested differences of values, estimated from a release per step."""
     moving = {name: table for name, table in tables.items() if not table.before.all()}
     candidates = {}
     for name, table in moving.items():
@@ -307,7 +315,7 @@ def _covariance(chain: Chain, errors: list[CellErrors]) -> Floats:
 def _widths(covariance: Floats, level: float, told: Told) -> tuple[float, float]:
     """Return the half-width of a joint two-sided interval, and that of joint lower bounds.
 
-    Both are in standard deviations.
+    The unit is one standard deviation.
     """
     failure = 1.0 - level
     if len(covariance) == 1:
@@ -333,7 +341,7 @@ def evaluate_policies(
     level: float = 0.95,
     against: str | None = None,
 ) -> PolicyGains:
-    """Estimate the gains of policies over the behaviour policy; see the module for the method.
+    """Estimate the gains of policies over the behaviour policy. See the module for the method.
 
     Parameters
     ----------
@@ -341,24 +349,24 @@ def evaluate_policies(
         Release of first visits, or of counts per step. It can be a part of a split release, or the release of
         a session (:class:`~discreet.learners.ope.session_release.SessionRelease`).
     policies : mapping of name to policy
-        (H, S) or (S,) integers, in which -1 means as before; or (H, S, A) or (S, A) probabilities, in which a
-        row of -1 means as before; or the result of an offline learner. All policies that are compared must be
-        in one call. If an array has an origin (:mod:`~discreet.learners.ope.policy_origin`), it must agree
-        with ``made`` and ``share``.
+        A policy is an array of actions, an array of probabilities, or the result of an offline learner.
+        Actions are (H, S) or (S,) integers, and -1 means as before. Probabilities are (H, S, A) or (S, A),
+        and a row of -1 means as before. All policies that are compared must be in one call. If an array has
+        an origin (:mod:`~discreet.learners.ope.policy_origin`), it must agree with ``made`` and ``share``.
     spec : ProblemSpec
         Public facts about the environment.
     made : "train", "outside" or "release"
         "train": the policies were computed from the training part, and the held-out part is read. "outside":
-        they were fixed before the release, and all of it is read. "release": they are results of
-        :class:`~discreet.learners.offline.apvi.DPAPVI` or ``APVI`` from the whole release, per step, and the
-        intervals allow for this choice. For any other policy that was computed from the whole release there
-        is no valid interval here.
+        they were fixed before the release, and the whole release is read. "release": they are results of
+        :class:`~discreet.learners.offline.apvi.DPAPVI` or ``APVI`` from the whole release per step, and the
+        intervals allow for the selection. There is no valid interval for other policies that were computed
+        from the whole release.
     share : float
         Share of the users in the training part, in (0, 1).
     level : float
         Joint confidence level of the intervals, in (0, 1).
     against : str, optional
-        Name of a policy with which all other policies are compared, too.
+        Name of a policy with which all other policies are also compared.
 
     Returns
     -------
@@ -368,8 +376,8 @@ def evaluate_policies(
     ------
     ValueError
         If the release belongs to another query, a policy is invalid or contradicts ``made``, or an argument
-        is out of range. For first visits also if no rule determines the rewards, or if episodes can end
-        censored.
+        is out of range. If the release is of first visits, and no rule determines the rewards or episodes can
+        end censored.
     """
     checks.choice("made", made, ("train", "outside", "release"))
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -412,7 +420,7 @@ def evaluate_policies(
 
 
 def _differ(tables: Mapping[str, PolicySteps], pair: _ValuePair) -> bool:
-    """Return False if two policies are the same, so that the difference of their values is exactly 0."""
+    """Return False if two policies are equal. The difference of their values is then exactly 0."""
     one = tables[pair.one]
     if pair.other is None:
         return not one.before.all()
@@ -423,10 +431,10 @@ def _differ(tables: Mapping[str, PolicySteps], pair: _ValuePair) -> bool:
 def data_to_read(
     release: StepwiseRelease, made: Made, share: float
 ) -> tuple[StepwiseRelease, Mapping[str, Any]]:
-    """Return the release or the part of it that evaluates a policy, and the origin of these data.
+    """Return the release or part that evaluates a policy, with the origin of these data.
 
     release : release or part. made, share : arguments of :func:`evaluate_policies`. Raises ``ValueError`` if
-    the part is the one from which the policies were computed.
+    the policies were computed from this part.
     """
     if isinstance(release, ReleasePart):
         if made == "train" and release.part != "held_out":

@@ -1,9 +1,9 @@
-"""Origin of a policy: the release, and the part of it, from which the policy was computed.
+"""Origin of a policy: the release, or the part of it, from which the policy was computed.
 
-A policy must not be evaluated with the data from which it was learned. Its origin is a mapping with the
-SHA-256 of the release (``release``), the part (``part``, "train", "held_out" or "whole") and the share of the
-training part (``share``). Arrays and files of policies carry it, so that an evaluation can refuse the policy.
-A policy without origin is not checked: the user states how it was made.
+A policy must not be evaluated with the data from which it was learned. Its origin is a mapping with three
+entries: the SHA-256 of the release (``release``), the part (``part``: "train", "held_out" or "whole") and the
+share of the training part (``share``). Arrays and files of policies contain the origin, so that an evaluation
+can reject the policy. A policy without origin is not checked: the user states how it was made.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OTHER = {"train": "held_out", "held_out": "train"}
 
 
 class PolicyArray(np.ndarray):
-    """Array of a policy with its origin. Views and slices keep the origin; other results may lose it.
+    """Array of a policy with its origin. Views and slices keep the origin; other results can lose it.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class PolicyArray(np.ndarray):
 
     @classmethod
     def of(cls, policy: ArrayLike, made_from: Mapping[str, Any] | None) -> PolicyArray:
-        """Return the policy as an array with this origin. policy : the array. made_from : the origin."""
+        """Return the policy as an array with an origin. policy : the array. made_from : the origin."""
         found = np.asarray(policy).view(cls)
         found.made_from = None if made_from is None else dict(made_from)
         return found
@@ -44,7 +44,7 @@ class PolicyArray(np.ndarray):
 
 
 def origin_of(found: object) -> dict[str, Any]:
-    """Return a checked origin. Raises ``ValueError`` if ``found`` is not a mapping with its three entries."""
+    """Return the origin. Raises ``ValueError`` if ``found`` is not a mapping with the three entries."""
     if not isinstance(found, Mapping) or set(found) != {"release", "part", "share"}:
         raise ValueError(f"made_from = {checks.said(found)}: must have release, part and share")
     release = found["release"]
@@ -56,12 +56,12 @@ def origin_of(found: object) -> dict[str, Any]:
 
 
 def check_origin(name: str, origin: Mapping[str, Any] | None, read: Mapping[str, Any], made: str) -> None:
-    """Raise ``ValueError`` if a policy was computed from the data that evaluate it, or not as stated.
+    """Raise ``ValueError`` if a policy was computed from its evaluation data, or not as stated.
 
     - name : name of the policy.
     - origin : origin of the policy; None: not known.
-    - read : origin of the data that are read for the evaluation.
-    - made : statement of the user, "train", "outside" or "release".
+    - read : origin of the data that evaluate the policy.
+    - made : statement of the user: "train", "outside" or "release".
     """
     if origin is None:
         return

@@ -2,18 +2,18 @@ r"""Verdict on any policy that is evaluated with a release of first visits.
 
 The gain is that of :func:`discreet.learners.ope.policy_gains.evaluate_policies`. The consistency test and the
 order of the conditions are those of :mod:`discreet.learners.ope.verdict`. The test reads the whole release
-and all states, whatever the policies are, so the choice of a policy does not invalidate it.
+and all states for every policy, so the choice of a policy does not invalidate it.
 
-Hidden causes. Let policy pi take action a with probability w_h(s, a) and act as before with probability
+**Hidden causes.** Let policy pi take action a with probability w_h(s, a), and act as before with probability
 u_h(s). The lowest value under a cause of strength L that is drawn again at each step is
 
-    V_h(s) = sum_a w_h(s, a) [e P_a y + (1 - e) min_g sum_t g(t) P_a(t) y(t)] + u_h(s) P_b y,  y = w + V_h+1,
+    V_h(s) = sum_a w_h(s, a) [e P_a y + (1 - e) min_g sum_t g(t) P_a(t) y(t)] + u_h(s) P_b y,  y = w + V_h+1.
 
-by the same induction as bound A of :mod:`discreet.learners.ope.hidden_cause`; there, w is 0 or 1 and does not
-depend on the step. The behaviour policy's value is identified, so the loss is J(pi) - J_low(L). Its standard
-deviation is measured by fitting the model again to drawn releases, as for a comparison with a rule. The bound
-for causes that last is for each decision by itself: the expected number of visits at which pi takes action a
-replaces the first visits.
+The proof is the induction for bound A of :mod:`discreet.learners.ope.hidden_cause`. In that module, w is 0 or
+1 and does not depend on the step. The behaviour policy's value is identified, so the loss is J(pi) -
+J_low(L). Its standard deviation is measured by fitting the model again to drawn releases. The bound for
+lasting causes is for each decision separately. This bound uses the expected number of visits at which pi
+takes action a instead of the first visits.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _moves(told: Told, model: ProjectedModel, weights: Floats, mixed: Floats) ->
 def loss_of_policy(told: Told, model: ProjectedModel, table: PolicySteps, strength: float) -> float:
     """Return the loss of a policy's gain under a cause that is drawn again at each step.
 
-    - told : the released sums. model : their projected counts.
+    - told : released sums. model : their projected counts.
     - table : the policy.
     - strength : strength L of the cause, at least 1.
 
@@ -79,10 +79,10 @@ def loss_of_policy(told: Told, model: ProjectedModel, table: PolicySteps, streng
 
 
 def visited_rows(told: Told, model: ProjectedModel, table: PolicySteps) -> Floats:
-    """Return the (R,) expected numbers of decisions of an episode in which a policy takes each row's action.
+    """Return the (R,) expected number of decisions per episode that take the action of each row.
 
-    - told : the released sums. model : their projected counts.
-    - table : the policy. Decisions that are left to the behaviour policy do not count.
+    - told : released sums. model : their projected counts.
+    - table : the policy. Decisions that follow the behaviour policy do not count.
     """
     weights, mixed = _steps(told, model, table)
     here, found = np.eye(told.layout.states)[told.question.start], np.zeros(told.layout.rows)
@@ -108,7 +108,7 @@ def policy_verdict(
     found : Consistency
         Result of the consistency test of the release.
     asked : float
-        The gain must stay above 0 under a hidden cause of this strength, in [1, 50].
+        Strength of a hidden cause, in [1, 50]. The gain must stay above 0 under such a cause.
 
     Raises
     ------

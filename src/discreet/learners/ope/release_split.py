@@ -1,33 +1,35 @@
-r"""Split of one release into two releases of disjoint shares of its users, by adding and subtracting noise.
+r"""Split of one release into two releases for disjoint shares of its users, by adding and subtracting noise.
 
-A policy must not be evaluated with the data from which it was learned. A released cell is X = x + xi, with
-the exact sum x and the noise xi. For a share f of the users and v = f (1 - f), let
+A policy must not be evaluated with the data from which it was learned. A released cell is X = x + xi, where x
+is the exact sum and xi is the noise. For a share f of the users and v = f (1 - f), let
 
     train = f X + E,   held_out = (1 - f) X - E,
 
-where E has the conditional variance v Var X. Then Cov(train, held_out) = v Var X - Var E = 0. The parts add
-up to the release, and they are distributed as releases of f n and (1 - f) n users, with noise of standard
-deviation sqrt(f) sigma and sqrt(1 - f) sigma. E has two summands, one for the users and one for the noise:
+where E has the conditional variance v Var X. Then Cov(train, held_out) = v Var X - Var E = 0. The sum of both
+parts is the release. The parts are distributed like releases of f n and (1 - f) n users, with noise of
+standard deviation sqrt(f) sigma and sqrt(1 - f) sigma. E has two summands, one for the users and one for the
+noise:
 
-* m = rounded consistent counts (:func:`consistent_counts`); e = binomial(m, f) - f m for transitions, times
-  sqrt(k) with k episodes per user. Visits have the sum of e over next states. A centred sum R of rewards or
-  returns has r Sum e + sqrt(v k N (1/4 - r^2)) z with r = R / N. If :class:`ReturnSteps` are given, returns
-  also follow the errors of transitions, those of the row and later ones, and z has the rest of the variance.
-* sqrt(v) sigma z for each cell. Every z is a new standard normal variable, or a Laplace variable of the same
-  variance if the noise of the release is Laplace noise.
+* **The summand for users.** Let m be the rounded consistent counts (:func:`consistent_counts`). For
+  transitions, it is e = binomial(m, f) - f m, multiplied by sqrt(k) for k episodes per user. For visits, it
+  is the sum of e over next states. For a centred sum R of rewards or returns, it is r Sum e + sqrt(v k N (1/4
+  - r^2)) z with r = R / N. If :class:`ReturnSteps` are given, the summand of returns also contains the errors
+  of transitions of the row and of later rows. The rest of the variance is that of z.
+* The summand for noise is sqrt(v) sigma z for each cell. Every z is a new standard normal variable. If the
+  noise of the release is Laplace noise, z is a Laplace variable of the same variance.
 
-Each family of sums is independent in the parts if counts are Poisson variables and noise is Gaussian, and
-uncorrelated for Laplace noise. If noise makes m larger than x, the parts are negatively correlated. Returns
-of one part and transitions of the other are uncorrelated only with :class:`ReturnSteps`, because users with
-lucky transitions have high returns. Otherwise a policy that was planned from returns of ``train`` seems too
-good if it is evaluated with transitions of ``held_out``.
-Sources: data fission (arXiv
-2112.11079) and data thinning (arXiv 2301.07276). The split is post-processing: both parts have the guarantee
-of the release. Its random stream is keyed by the content of the release and by f, so every user of a release
-gets the same parts.
+Each family of sums is independent in the two parts if counts are Poisson variables and noise is Gaussian.
+With Laplace noise, it is uncorrelated. If noise makes m larger than x, the parts are negatively correlated.
+Users with lucky transitions have high returns. Therefore returns of one part and transitions of the other are
+uncorrelated only with :class:`ReturnSteps`. Without them, a policy that was planned from returns of ``train``
+is overestimated with transitions of ``held_out``. Sources: data fission (arXiv 2112.11079) and data thinning
+(arXiv 2301.07276). The split is post-processing: both parts have the guarantee of the release. The random
+stream of the split depends only on the content of the release and on f, so every user of a release gets the
+same parts.
 
-Values of ``train`` are multiples of 2^-24. Therefore the parts of a release on a grid, such as one with
-discrete noise, add up to it bit by bit; the parts of any other release up to rounding.
+Values of ``train`` are multiples of 2^-24. If all values of a release are such multiples (for example, with
+discrete noise), the sum of the parts equals the release exactly. For other releases, it is equal up to
+rounding.
 """
 
 from __future__ import annotations
@@ -73,9 +75,9 @@ def combined_visits(
 ) -> tuple[Floats, float]:
     """Return the (R,) least-squares combination of visits and sums of transitions, and its noise deviation.
 
-    - visits, moves : (R,) and (R, S) released counts. visits is None if they were not released.
-    - of_moves, of_visits : standard deviations of the noise in one cell of each. of_visits is infinite if
-      visits were not released.
+    - visits, moves : (R,) and (R, S) released counts. visits is None if visits were not released.
+    - of_moves, of_visits : standard deviations of the noise in one cell of transitions and of visits.
+      of_visits is infinite if visits were not released.
     """
     whole, variance = moves.sum(axis=1), moves.shape[1] * of_moves**2
     if not variance:
@@ -91,8 +93,8 @@ def consistent_counts(moves: Floats, visits: Floats | None, of_moves: float, of_
     Transitions and visits are combined by least squares and then projected. Without noise, the transitions
     are returned.
 
-    - moves, visits : (R, S) and (R,) released counts. visits is None if they were not released.
-    - of_moves, of_visits : standard deviations of the noise in one cell of each.
+    - moves, visits : (R, S) and (R,) released counts. visits is None if visits were not released.
+    - of_moves, of_visits : standard deviations of the noise in one cell of transitions and of visits.
     """
     if of_moves == 0.0:
         return np.maximum(moves, 0.0)
@@ -109,7 +111,7 @@ def consistent_counts(moves: Floats, visits: Floats | None, of_moves: float, of_
 
 
 class ThinningErrors(NamedTuple):
-    """Errors E of transitions and visits, with the counts N and the part Sum e from which E was made."""
+    """Errors E of transitions and visits, with the counts N and the sums Sum e from which E is computed."""
 
     moves: Floats  # (R, S)
     visits: Floats  # (R,)
@@ -131,7 +133,7 @@ def thinning_errors(
 
     - consistent : (R, S) non-negative counts. share : f in (0, 1).
     - of_moves, of_visits : standard deviations of the noise in one cell of transitions and of visits.
-    - draw : generator. heavy : True for Laplace noise. episodes : largest number of episodes per user.
+    - draw : random generator. heavy : True for Laplace noise. episodes : largest number of episodes per user.
     """
     many = np.rint(consistent).astype(np.int64)
     luck = math.sqrt(episodes) * (draw.binomial(many, share) - share * many)
@@ -142,19 +144,19 @@ def thinning_errors(
 
 
 class ReturnSteps(NamedTuple):
-    """Steps of which returns are made, in a model of the release.
+    """Decomposition of returns into single transitions, in a model of the release.
 
     A return minus its mean is a sum over transitions (s, a, t). The first transition adds c(t) minus its mean
-    after (s, a), and every later one adds c(t) minus its mean in s.
+    after (s, a). Every later transition adds c(t) minus its mean in s.
     """
 
-    worth: Floats  # (S,) c(t), the reward of an arrival in t and the mean later return, up to a constant
-    later: Floats  # (R, S) share of the users who visit a state that visited the row before
+    worth: Floats  # (S,) c(t), the reward on arrival in t plus the mean later return, up to a constant
+    later: Floats  # (R, S) share of the users visiting a state who visited the row before
 
     def errors(self, e: Floats, consistent: Floats, ptr: Ints) -> tuple[Floats, Floats]:
         """Return the (R,) errors of returns that follow from the errors e of transitions, and their variance.
 
-        The variance is a multiple of that of one user in e.
+        The variance is in units of the variance of one user in e.
 
         e, consistent : (R, S) errors and counts of transitions. ptr : (S + 1,) first row of each state.
         """
@@ -185,24 +187,24 @@ def _noise(
 class ReleasePart:
     """One part of a split release: a :class:`~discreet.mechanisms.interfaces.StepwiseRelease`.
 
-    A step is computed from the step of the release whenever it is requested.
+    The sums of a step are computed from the release at each request.
 
     Attributes
     ----------
     users : int
-        Number of users that the part stands for: share times the users of the release.
+        Number of users of the part: its share times the users of the release.
     laws : mapping of family to NoiseDistribution
         Noise distribution of each family.
     slots, episodes : int
-        Number of steps that the part has tables for, and largest number of episodes per user.
+        Number of steps with tables, and largest number of episodes per user.
     part : "train" or "held_out"
         Name of the part.
     share : float
         Share f of the training part, in (0, 1).
     made_from : mapping
-        ``release`` is the SHA-256 of the values of the release; ``part`` and ``share`` are as above.
+        Origin of the part: the SHA-256 of the values of the release (``release``), ``part`` and ``share``.
     steps : ReturnSteps, optional
-        For a release of first visits: steps of which returns are made.
+        Decomposition of returns, for a release of first visits.
     """
 
     __repr__ = brief
@@ -225,11 +227,11 @@ class ReleasePart:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the privacy guarantee of the release. It covers both parts together."""
+        """Return the privacy guarantee of the release. The guarantee covers both parts together."""
         return self.release.guarantee
 
     def step(self, h: int) -> StepSums:
-        """Return the sums of step ``h``; raise ``ValueError`` if the release has no such step."""
+        """Return the sums of step ``h``. Raises ``ValueError`` if the release has no such step."""
         h = checks.integer("h", h, 0, self.slots - 1)
         sums = self.release.step(h)
         train = _train(
@@ -285,8 +287,9 @@ def _train(
 def _law(law: NoiseDistribution, share: float) -> NoiseDistribution:
     """Return the noise distribution of a part with this share.
 
-    Gaussian noise on a grid of unit u <= sigma counts as continuous: tail probabilities differ by less than
-    2e-4 of their size. A part of Laplace noise is a sum of Laplace variables of different scales.
+    Discrete Gaussian noise with a grid unit u <= sigma is treated as continuous: tail probabilities have a
+    relative error below 2e-4. A part with Laplace noise contains a sum of Laplace variables of different
+    scales.
     """
     if law.family == "none":
         return law
@@ -297,7 +300,7 @@ def _law(law: NoiseDistribution, share: float) -> NoiseDistribution:
             return law
         return replace(law, scale=math.sqrt(share / law.terms) * law.std(), unit=None)
     if isinstance(law, LaplaceSumLaw):
-        variance = 0.5 * share * law.std() ** 2  # of both kinds of noise, in units of 2 b^2
+        variance = 0.5 * share * law.std() ** 2  # of both summands of the noise, in units of 2 b^2
         scale = max(share * law.scale, math.sqrt((1.0 - share) * variance))
         return WeightedLaplaceLaw(
             scale=scale, terms=variance / scale**2,
@@ -314,10 +317,11 @@ def check_spec(spec: object) -> None:
 
 
 def check_kind(release: StepwiseRelease, spec: ProblemSpec) -> None:
-    """Raise ``ValueError`` if ``spec`` has the layout of the release, but the release has no table per step.
+    """Raise ``ValueError`` if ``spec`` has the layout of the release but the release has no table per step.
 
-    Then ``spec.layout`` was taken from a release of first visits, whose query has a start state and one more
-    step than the environment, or the release was counted over all steps together.
+    There are two possible causes. Either ``spec.layout`` was taken from a release of first visits; its query
+    has a start state and one more step than the environment. Or the release was counted over all steps
+    together.
     """
     slots = release_sizes(release)[0]
     if release.layout == spec.layout and slots != spec.layout.horizon:
@@ -328,7 +332,7 @@ def check_kind(release: StepwiseRelease, spec: ProblemSpec) -> None:
 
 
 def release_sizes(release: StepwiseRelease) -> tuple[int, int]:
-    """Return the number of steps with tables, and the number of episodes per user, of a release."""
+    """Return the number of steps with tables and the number of episodes per user of a release."""
     if isinstance(release, Release):
         raise ValueError(
             "release: is the release of a session, which does not hold the layout: must be "
@@ -344,7 +348,9 @@ def release_sizes(release: StepwiseRelease) -> tuple[int, int]:
 
 
 def content_hash(release: StepwiseRelease) -> str:
-    """Return the SHA-256, in hexadecimal, of the values of a release, wherever they are stored.
+    """Return the SHA-256, in hexadecimal, of the values of a release.
+
+    The hash is the same for a release in memory and in a file.
 
     release : release of counts of offline data. Raises ``ValueError`` for any other object.
     """
@@ -361,31 +367,33 @@ def split_release(
 ) -> tuple[ReleasePart, ReleasePart]:
     """Split a release into a training part and a held-out part.
 
-    The parts look like releases of two disjoint shares of the users, although each is computed from the sums
-    over all users. They are independent for Poisson counts and Gaussian noise, and uncorrelated for Laplace
-    noise. Learners and estimates read them like any other release. This costs no privacy budget. A policy
-    that is learned from the training part can be evaluated with the held-out part.
+    The parts are distributed like releases of two disjoint shares of the users, although each is computed
+    from the sums over all users. The parts are independent for Poisson counts and Gaussian noise, and
+    uncorrelated for Laplace noise. Learners and estimates read them like any other release. The split costs
+    no privacy budget. A policy that is learned from the training part can be evaluated with the held-out
+    part.
 
     Parameters
     ----------
     release : StepwiseRelease
-        Release of counts of offline data, per step or of first visits, in memory or from a file.
+        Release of counts of offline data, in memory or from a file. The counts are per step or of first
+        visits.
     share : float
         Share of the users in the training part, in (0, 1).
     steps : ReturnSteps, optional
-        For a release of first visits: steps of which returns are made
-        (:func:`discreet.learners.ope.transition_gains.return_steps`). They change only the returns of the
-        parts.
+        Decomposition of returns, for a release of first visits
+        (:func:`discreet.learners.ope.transition_gains.return_steps`). This option affects only the returns of
+        the parts.
 
     Returns
     -------
     train, held_out : ReleasePart
-        The same for every call with the same values and share.
+        Both parts. All calls with the same values and share return the same parts.
 
     Raises
     ------
     ValueError
-        If ``release`` is of another kind, or ``share`` is out of range.
+        If ``release`` is not a release of counts of offline data, or ``share`` is out of range.
     """
     share = checks.real("share", share, 0.0, 1.0, open_low=True, open_high=True)
     slots, episodes = release_sizes(release)

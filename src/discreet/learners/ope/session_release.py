@@ -1,11 +1,11 @@
-"""A session's release of counts, read step by step as a release of offline data.
+"""Release of counts from a session, which can be read step by step like a release of offline data.
 
-A :class:`~discreet.core.releases.Release` holds sums over users for all steps. It is made by online sessions,
-or by :func:`~discreet.experiments.offline_runs.make_release`. In an online session, the behaviour policy is
-the mixture of the policies that users followed. These policies depend on earlier releases, so the counts of
-different users are not independent. Given the visited pairs, next states and rewards are independent, from
-which the sampling variances of an evaluation follow. The coverage of intervals is measured in
-tests/learners/ope/test_session_release.py.
+A :class:`~discreet.core.releases.Release` holds sums over users for all steps. Online sessions and
+:func:`~discreet.experiments.offline_runs.make_release` produce such releases. In an online session, the
+behaviour policy is the mixture of the policies that users followed. These policies depend on earlier
+releases, so the counts of different users are not independent. Given the visited pairs, next states and
+rewards are independent. The sampling variances of an evaluation use only this independence.
+tests/learners/ope/test_session_release.py measures the coverage of intervals.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SessionRelease:
     release : Release
         Release with transition counts of every step.
     layout : Layout
-        Layout of the environment, which a session's release does not hold.
+        Layout of the environment. A session's release does not contain it.
     episodes : int
         Largest number of episodes per user.
 
@@ -61,8 +61,8 @@ class SessionRelease:
         held = self.release.estimates
         if REWARDS in held and CENTERED_REWARDS not in held:
             raise ValueError(
-                f"release holds {REWARDS}: must hold {CENTERED_REWARDS}, whose noise is apart from that of "
-                "visits (center_rewards = True in the query)"
+                f"release holds {REWARDS}: must hold {CENTERED_REWARDS} (center_rewards = True in the "
+                "query), because their noise must not be correlated with that of visits"
             )
         visits, transitions, sums = release_rows(self.release, self.layout)
         if len(transitions) != self.layout.horizon:
@@ -97,15 +97,16 @@ class SessionRelease:
         return self.release.guarantee
 
     def step(self, h: int) -> StepSums:
-        """Return the sums of step ``h``; raise ``ValueError`` if h is not in [0, H)."""
+        """Return the sums of step ``h``. Raises ``ValueError`` if h is not in [0, H)."""
         h = checks.integer("h", h, 0, self.layout.horizon - 1)
         tables = {name: table[h] for name, table in self._tables.items()}  # type: ignore[attr-defined]
         return StepSums(h, tables[TRANSITIONS], tables.get(VISITS), tables.get(CENTERED_REWARDS))
 
 
 def by_step(release: StepwiseRelease | Release, layout: Layout) -> StepwiseRelease:
-    """Return a release that can be read step by step.
+    """Return the release in a form that can be read step by step.
 
-    release : any release of counts. layout : layout of the environment, which a session does not hold.
+    release : any release of counts. layout : layout of the environment, which a session's release does not
+    contain.
     """
     return SessionRelease(release, layout) if isinstance(release, Release) else release

@@ -1,64 +1,65 @@
 r"""Gain of deviating from the behaviour policy, estimated from next states of first visits.
 
-:mod:`discreet.learners.ope.deviation_gains` estimates gains from the users' returns after each decision. A
-return has the variance of all later steps, but a next state has the variance of only one step. That module
-assumes a stationary environment, and states with all variables that are relevant for actions and outcomes.
-Under the same assumptions, the gain is a function of transitions,
+:mod:`discreet.learners.ope.deviation_gains` estimates gains from the users' returns after each decision. The
+variance of a return comes from all later steps, but the variance of a next state comes from one step. Both
+modules assume a stationary environment and states that contain all variables relevant for actions and
+outcomes. Under these assumptions, the gain is a function of transitions,
 
     gain(P) = J(P_pi) - J(P_b),   J(P) = sum_h e_start P^h (P w),                                      (1)
 
-where w is the reward of an arrival in a state. P_b(s, .) is the distribution of next states of all users in
-s, and P_pi(s, .) is P(s, a(s), .) in changed states. Both distributions are computed from the released counts
-M of first visits. Each transition count is a sum over all users who made the transition, so an interval is
-often a third as wide as with returns. However, there is one noise value for each next state instead of one
-for each action. With many states and a small budget, returns therefore give the smaller error.
+where w is the reward on arrival in a state. P_b(s, .) is the distribution of next states of all users in s,
+and P_pi(s, .) is P(s, a(s), .) in changed states. Both distributions are computed from the released counts M
+of first visits. Each transition count is a sum over all users who made the transition. Therefore an interval
+is often a third as wide as with returns. However, there is one noise value for each next state instead of one
+for each action. With many states and a small budget, returns therefore have the smaller error.
 
-Estimates. Noise has mean zero if nothing is truncated at zero, and (1) is nearly linear if errors are small.
-Therefore the counts of rows and states that exceed four times the norm of the noise in their cells are not
-projected. Only the noise of visits and of transitions is reconciled by least squares. The counts of all other
+**Estimates.** Noise has mean zero if nothing is truncated at zero, and (1) is nearly linear if errors are
+small. Therefore counts are not projected if they exceed four times the norm of the noise in their cells. For
+these rows and states, only visits and transitions are reconciled by least squares. The counts of all other
 rows and states are projected by :meth:`~discreet.learners.ope.first_visit_query.Told.consistent`.
 
-Variance. It is computed by the delta method. For a policy, let c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)),
-where d_h(s) is its probability of being in s at step h. For every a, an increase of the cell M(s, a, t)
-changes J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s). In unchanged states it changes J(P_pi) in the same way.
-In changed states it changes J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), and only if a is the new
-action. The variance of a cell is sigma^2 + M (times the episodes per user). A projected row is a
-distribution, so the error of a mean over it is at most the range of the averaged values. If all of a few
-users have the same outcome, the estimated variance of M is 0, and such rows are selected most easily. The
-variance of a selected row is therefore at least that of all users in its state. In addition, 1.5 hypothetical
-unobserved users with a different outcome are added to each half. Each of them changes the result by b, the
-range of a slope. For several rows, b is sum N b^3 / sum N b^2, the mean that determines the skewness of a
-sum. For a sum over hundreds of users this term is negligible.
+**Variance.** The variance is computed by the delta method. For a policy, let c(s, t) = sum_h d_h(s) (w(t) +
+V_h+1(t)), where d_h(s) is its probability of being in s at step h. For every a, an increase of the cell M(s,
+a, t) changes J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s). In unchanged states, it changes J(P_pi) in the
+same way. In changed states, it changes J(P_pi) by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), and only if a is
+the new action. The variance of a cell is sigma^2 + M (times the episodes per user).
 
-Halves. As in :mod:`discreet.learners.ope.deviation_gains`, the release is split into the halves M + e and M -
-e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution. These are
-the halves of :mod:`discreet.learners.ope.release_split`, times 2. Without noise, these are the two
+Three corrections follow. A projected row is a distribution, so the error of a mean over it is at most the
+range of the averaged values. If a few users all have the same outcome, the estimated variance of M is 0, and
+such rows are selected most easily. The variance of a selected row is therefore at least that of all users in
+its state. In addition, 1.5 hypothetical unobserved users with a different outcome are added to each half.
+Each of them changes the result by b, the range of a slope. For several rows, b is sum N b^3 / sum N b^2, the
+mean that determines the skewness of a sum. For a sum over hundreds of users, this term is negligible.
+
+**Halves.** The release is split in the same way as in :mod:`discreet.learners.ope.deviation_gains`. The
+halves are M + e and M - e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution. These
+halves are those of :mod:`discreet.learners.ope.release_split`, times 2. Without noise, these are the two
 halves of a randomly split sample, which are independent given the users' actions. All selections use the
-first half (the choosing half). All evaluations use the second half (the judging half), with the larger of the
-standard deviations that the two halves estimate.
+first half (the choosing half). All evaluations use the second half (the judging half). Their standard
+deviation is the larger of the estimates from the two halves.
 
-Censored ends. The outcome of an episode that ends in the censored state c is not known. A release counts it
-as the middle of the range of returns. For episodes that reach c from s after action a, let u(s, a) in [-1/2,
-1/2] be the mean of the true return minus that middle, in units of the range. With x(s, a) the expected number
-of visits per episode,
+**Censored ends.** An episode that ends in the censored state c has an unknown outcome. A release counts this
+outcome as the middle of the range of returns. For episodes that reach c from s after action a, let u(s, a) in
+[-1/2, 1/2] be the mean of the true return minus the middle, in units of the range. With x(s, a) the expected
+number of visits per episode,
 
     gain(u) = gain(0) + sum_{s, a} [x_pi(s, a) - x_b(s, a)] P(c | s, a) u(s, a).                       (2)
 
 Visits do not depend on u, so the worst u follows from the visits. It is -1/2 where the policy visits (s, a)
 more often than the users did, and 1/2 where it visits (s, a) less often. The best u has the opposite signs.
 In a changed state, the policy visits the row of the new action more often and all other rows less often. In
-an unchanged state, all rows have the same sign. The gains at the worst u and at the best u are evaluated like
-(1), from the same counts, each with a separate variance. The interval reaches from the low end of the worst
-gain to the high end of the best gain. At the true u, gain(u) is between these two gains. This holds for any
-reason of censoring, if the users' later returns depend only on state and action. The point of the path is
-chosen by the worst gain. If transitions do not exceed the noise, P(c | s, a) is unknown, and the gain cannot
-be bounded.
+an unchanged state, all rows have the same sign. The gains at the worst u and at the best u are estimated in
+the same way as (1), from the same counts, each with a separate variance. The interval reaches from the low
+end of the worst gain to the high end of the best gain. At the true u, gain(u) is between these two gains.
+This holds for any reason of censoring if the users' later returns depend only on state and action. The point
+of the path is chosen by the worst gain. If transitions do not exceed the noise, P(c | s, a) is unknown, and
+the gain cannot be bounded.
 
-The path. The gain of a single decision is (P_a - P_b) W, where W is the mean later value over first visits.
-These gains are shrunk, and states are ordered by them, as in :mod:`discreet.learners.ope.deviation_gains`.
-Point k of the path is the policy that changes the first k states of the order. The available k are 1 to 8 and
-then grow by a constant factor. All points are evaluated together: the half-width of the band is the quantile
-of the largest of their correlated errors.
+**The path.** The gain of a single decision is (P_a - P_b) W, where W is the mean later value over first
+visits. These gains are shrunk, and states are ordered by the shrunk gains, in the same way as in
+:mod:`discreet.learners.ope.deviation_gains`. Point k of the path is the policy that changes the first k
+states of the order. The available k are 1 to 8 and then grow by a constant factor. All points are evaluated
+together: the half-width of the band is a quantile of the largest of their correlated errors.
 """
 
 from __future__ import annotations
@@ -98,13 +99,13 @@ __all__ = [
 _CLEAR = (
     4.0  # A row's counts are not projected if their sum exceeds this many norms of the noise in its cells.
 )
-UNSEEN = 1.5  # Hypothetical unobserved users per half, whose outcome differs from all observed outcomes.
+UNSEEN = 1.5  # Hypothetical unobserved users per half with an outcome that no observed user had.
 _SINGLE, _MORE = 8, 1.5  # The available numbers of changes are 1 to 8, and then grow by the factor 1.5.
-_DRAWS = 4000  # Number of simulated error paths, from which the band is computed.
+_DRAWS = 4000  # Number of simulated error paths for the band.
 
 
 class TransitionCounts(NamedTuple):
-    """Transition and visit counts of a release, or of one half, whose errors have twice the variance."""
+    """Transition and visit counts of a release, or of one half. Errors of a half have twice the variance."""
 
     moves: Floats  # (R, S + 1)
     visits: Floats  # (R,)
@@ -127,7 +128,7 @@ def halves(told: Told, key: NDArray[np.uint64]) -> tuple[TransitionCounts, Trans
 
 
 def halves_of(path: Path) -> tuple[TransitionCounts, TransitionCounts]:
-    """Return the counts from which the changes of a path were chosen, and those that evaluate them."""
+    """Return the counts from which the changes of a path were chosen, and the counts that evaluate them."""
     if path.parts is None:
         return halves(path.told, path.key)
     first, second = path.parts
@@ -146,7 +147,7 @@ def _least(told: Told, copies: float = 2.0) -> float:
 
 
 class Chain:
-    """Markov chain that is estimated from one half of a release, with the variances of its counts.
+    """Markov chain estimated from a release or one half of it, with the variances of the counts.
 
     copies : variance of the counts, as a multiple of the variance in the release; 1 for the whole release.
 
@@ -155,7 +156,7 @@ class Chain:
     (R, S + 1) are the variances of the counts due to sampling and due to privacy noise.
 
     Attributes with one entry per state: ``usual`` (S + 1, S + 1) are the distributions of next states under
-    the behaviour policy, which are 0 for terminal states. ``seen`` (S + 1,) are the sums of counts. ``clear``
+    the behaviour policy; they are 0 for terminal states. ``seen`` (S + 1,) are the sums of counts. ``clear``
     (S + 1,) is True if the counts of the state are not projected.
     """
 
@@ -186,10 +187,10 @@ class Chain:
     def followed(self, moves: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
         """Return the (H + 1, S + 1) values of states at each step, and the (H, S + 1) state probabilities.
 
-        A value does not include the reward on arrival in the state itself.
+        The value of a state does not include the reward on arrival in this state.
 
-        moves : (S + 1, S + 1) next-state probabilities of the policy. more : (S + 1,) reward of a step from
-        each state, in addition to the rewards on arrival.
+        moves : (S + 1, S + 1) next-state probabilities of the policy. more : (S + 1,) additional reward of a
+        step from each state.
         """
         steps, states = self.told.layout.horizon, self.told.layout.states
         worth, reached = np.zeros((steps + 1, states)), np.zeros((steps, states))
@@ -209,11 +210,10 @@ class Chain:
 
         - order, action : states in the order of change, and the new action of each state.
         - counts : (n,) numbers of changed states, one for each policy.
-        - begin : row of a group in the start state; None: all users. A group takes this row first under both
+        - begin : row of a group in the start state. None: all users. A group takes this row first under both
           policies, so the start state counts as changed in both.
-        - sides : (n,) integers, which select the outcomes of censored ends in (2): -1 the worst, 1 the best,
-          0 the
-          middle.
+        - sides : (n,) integers that select the outcomes of censored ends in (2): -1 the worst, 1 the best, 0
+          the middle.
         """
         layout, start = self.told.layout, self.told.question.start
         order = order[: int(counts.max())]
@@ -227,7 +227,8 @@ class Chain:
             worth_before, reached_before = self.followed(theirs)
         taken = self.moves[rows] / self.taken[rows][:, None]
         ours, done, found = theirs.copy(), 0, np.zeros(counts.size)
-        # slopes of each gain in the cells of all rows of a state, and in the cells of the new action's row
+        # slopes of each gain: in the cells of all rows of a state, and in the cells of the row of the new
+        # action
         pooled = np.zeros((counts.size, layout.states, layout.states))
         own = np.zeros((counts.size, order.size, layout.states))
         before = reached_before.T @ (self.paid + worth_before[1:])
@@ -290,13 +291,13 @@ class Chain:
     ) -> tuple[float, Floats, Floats]:
         """Return the gain (2) of the policy that changes these states, and the slopes of the gain.
 
-        The first slopes (S + 1, S + 1) are those in the cells of all rows of a state. The second slopes (K, S
-        + 1) are added to them in the rows of the new actions.
+        The first slopes (S + 1, S + 1) are in the cells of all rows of a state. In the rows of the new
+        actions, the second slopes (K, S + 1) are added.
 
         - changed, rows : changed states, and the rows of their new actions.
         - ours : next-state probabilities under the policy.
         - reached : (H, S + 1) state probabilities under the policy.
-        - half : -1/2 for the outcomes of censored ends that are worst for the policy, 1/2 for the best.
+        - half : outcomes of censored ends: -1/2 for those that are worst for the policy, 1/2 for the best.
         """
         start, end = self.told.question.start, self.told.question.returns.censored
         assert end is not None
@@ -331,12 +332,12 @@ class Chain:
     def luck_of(self, order: Ints, rows: Ints, slopes: Floats) -> Floats:
         """Return the (K, S + 1) sampling variances of the cells of the selected rows.
 
-        A row gets the variance under its estimated distribution. If the distribution of all users in the
-        state gives a larger variance, the row gets that variance, because equal outcomes of a few users do
-        not prove that the outcome is certain.
+        The variance of a row is the larger of two variances: under the estimated distribution of the row, and
+        under the distribution of all users in the state. The second is needed because equal outcomes of a few
+        users do not prove that the outcome is certain.
 
-        order, rows : changed states, and the rows of their new actions. slopes : (K, S + 1) slopes in their
-        cells.
+        order, rows : changed states, and the rows of their new actions. slopes : (K, S + 1) slopes in the
+        cells of these rows.
         """
         seen = self.luck[rows]
         among = np.maximum(self.usual[order], 0.0)
@@ -347,11 +348,11 @@ class Chain:
         return np.where(less[:, None], usual, seen)
 
     def unseen(self, rows: Ints, slopes: Floats) -> Floats:
-        """Return the (n, n) covariance of n gains that is due to outcomes which no user had.
+        """Return the (n, n) covariance of n gains that is due to outcomes that no observed user had.
 
-        It is the covariance for ``UNSEEN`` additional users. Each of them changes a gain by the range of the
-        ``slopes`` (n, K, S + 1) of a row. For several rows, this change is the mean b in the module
-        docstring.
+        The result is the covariance for ``UNSEEN`` additional users. Each of them changes a gain by the range
+        of the ``slopes`` (n, K, S + 1) of a row. For several rows, this change is the mean b (see the
+        module).
         """
         most = np.ptp(slopes, axis=2)
         weight = most**2 * self.taken[rows]
@@ -381,20 +382,19 @@ class _Judged(NamedTuple):
 
     estimate: Floats  # (n,) gains
     deviation: Floats  # (n,) standard deviations of all errors
-    noise: Floats  # (n,) standard deviations of the errors that privacy noise causes
+    noise: Floats  # (n,) standard deviations of the errors due to privacy noise
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TransitionPath(Path):
-    """Path whose gains are estimated from transitions.
+    """Path of nested policies with gains that are estimated from transitions.
 
     kept : available numbers of changed states. ``expected``, ``risk``, ``estimate``, ``deviation`` and
     ``noise`` have one entry for each of these numbers.
 
-    censored : two results for episodes whose outcome is not known (censored). The first has the gains if
-    these unknown outcomes are the worst for the policy, the second if they are the best. Both are computed by
-    equation (2) of the module docstring. None if no episode can be censored. If it is not None, ``expected``
-    and ``risk`` are for the worst outcomes.
+    censored : gains by equation (2) of the module for two assumptions about the unknown outcomes of censored
+    episodes. The first entry assumes the worst outcomes for the policy, the second the best. None if no
+    episode can end censored. Otherwise ``expected`` and ``risk`` are for the worst outcomes.
     """
 
     kept: Ints
@@ -435,7 +435,7 @@ class TransitionPath(Path):
         return replace(middle, low=min(worst.low, best.low), high=max(worst.high, best.high))
 
     def worst(self, count: int) -> Gain:
-        """Return the gain if the unknown outcomes of censored episodes are the worst for the policy."""
+        """Return the gain under the unknown outcomes of censored episodes that are worst for the policy."""
         if self.censored is None or count == 0:
             return self.gain(count)
         return self._gain_by(count, self.censored[0])
@@ -465,7 +465,8 @@ class TransitionPath(Path):
 def forecast(path: Path) -> tuple[float, float]:
     """Return the expected gain of the default policy, and the standard deviation of its estimate.
 
-    Both are computed from the choosing half only, in units of the range of returns.
+    The gain and its standard deviation are computed from the choosing half only, in units of the range of
+    returns.
     """
     count = path.default
     if not count:
@@ -479,12 +480,13 @@ def forecast(path: Path) -> tuple[float, float]:
 
 
 def return_steps(told: Told) -> ReturnSteps:
-    """Return the steps of which returns are made, in the model of a release.
+    """Return the decomposition of returns into transitions, in the model of a release.
 
-    c(t) is the mean over steps, weighted by arrivals in t. Let k(s, s') be the expected number of visits to
-    s' within the mean number of steps that remain. A user who is in s visits s' later with the probability
-    to(s, s'). It is the mean of min(1, k(t, s') / k(s', s')) over next states t. Some users in s visited s'
-    before. Their share x(s, s') follows from N(s) x(s, s') = N(s') (1 - x(s', s)) to(s', s).
+    In :class:`~discreet.learners.ope.release_split.ReturnSteps`, c(t) is the mean over steps, weighted by
+    arrivals in t. Let k(s, s') be the expected number of visits to s' within the mean number of remaining
+    steps. A user in s visits s' later with probability to(s, s'). This probability is the mean of min(1, k(t,
+    s') / k(s', s')) over next states t. Let x(s, s') be the share of users in s who visited s' before. This
+    share follows from N(s) x(s, s') = N(s') (1 - x(s', s)) to(s', s).
     """
     projected = told.consistent()
     chain = Chain(told, TransitionCounts(projected, projected.sum(axis=1)), 1.0)
@@ -499,16 +501,16 @@ def return_steps(told: Told) -> ReturnSteps:
         ahead = ahead @ chain.usual
         visits += ahead
     reach = np.minimum(visits / np.maximum(np.diag(visits), 1.0), 1.0)
-    to = chain.usual @ reach  # (S + 1, S + 1) probability that a user who is in s visits s' later
+    to = chain.usual @ reach  # (S + 1, S + 1) probability that a user in s visits s' later
     both = to * to.T
     before = (chain.seen * to.T / chain.seen[:, None] - both) / np.maximum(1.0 - both, 1e-9)
     later = projected @ reach * (1.0 - np.clip(before, 0.0, 1.0))[state] / chain.seen
-    later[np.arange(state.size), state] = 0.0  # a first visit is the only one that is counted
+    later[np.arange(state.size), state] = 0.0  # only the first visit is counted
     return ReturnSteps(worth, np.minimum(later, 1.0))
 
 
 class GroupGain(NamedTuple):
-    """Gain of one group, with its standard deviation and the part of it that is due to privacy noise.
+    """Gain of one group, with its standard deviation and the part that is due to privacy noise.
 
     The unit is the range of returns.
     """
@@ -545,13 +547,13 @@ def path_of(
 ) -> Path:
     """Return the path of nested policies, with gains estimated from returns or from transitions.
 
-    Transitions are used if a rule determines the rewards, and if the gain of the default policy has a smaller
-    standard deviation with transitions than with returns. Both standard deviations are estimated from the
-    choosing half; the expected gains do not affect this choice. If episodes can end censored, transitions are
-    always used if they exceed the noise, because returns do not show how many episodes end censored after an
-    action.
+    Transitions are used if two conditions hold. A rule determines the rewards, and the gain of the default
+    policy has a smaller standard deviation with transitions than with returns. Both standard deviations are
+    estimated from the choosing half; the expected gains do not affect this choice. If episodes can end
+    censored, transitions are used whenever they exceed the noise. The reason is that returns do not show how
+    many episodes end censored after an action.
 
-    level : joint confidence level of all intervals, in (0, 1). parts, proposed : as for
+    level : joint confidence level of all intervals, in (0, 1). parts, proposed : see
     :func:`discreet.learners.ope.deviation_gains.path_of`.
     """
     returns = deviations.path_of(told, level, parts, proposed)
@@ -559,9 +561,9 @@ def path_of(
 
 
 def _by_transitions(returns: Path) -> TransitionPath | None:
-    """Return the path with gains from transitions, or None if returns must or should be used.
+    """Return the path with gains from transitions. Return None if returns must or should be used.
 
-    returns : the path with gains from returns. :func:`path_of` states the conditions.
+    returns : path with gains from returns. :func:`path_of` states the conditions.
     """
     told, key = returns.told, returns.key
     if told.question.returns.outcomes is None or not returns.order.size:
@@ -632,11 +634,11 @@ def _kept(most: int) -> Ints:
 
 
 def _order(path: Path, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats, Floats]:
-    """Return the states in the order in which they are changed, and five more arrays.
+    """Return the states in the order of change, and five more arrays.
 
-    The next three arrays have one entry for each of the S + 1 states: the action that is offered, its shrunk
-    gain, and the standard deviation of this gain. The last two arrays are in the order of change: the gain of
-    changing only this state, shrunk and not shrunk.
+    The next three arrays have one entry for each of the S + 1 states: the new action, its shrunk gain, and
+    the standard deviation of this gain. The last two arrays are in the order of change: the gain of changing
+    only this state, first shrunk and then not shrunk.
 
     path : path with gains from returns. chain : chain of the choosing half.
     """
@@ -672,7 +674,7 @@ def _order(path: Path, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats
 
 
 def _band(covariance: Floats, failure: float, key: NDArray[np.uint64]) -> float:
-    """Return the q with P(max_k |S_k| / sd_k > q) = failure, for normal errors S_k with this covariance."""
+    """Return the q with P(max_k |S_k| / sd_k > q) = failure for normal errors S_k with this covariance."""
     deviation = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     values, vectors = np.linalg.eigh(covariance / np.outer(deviation, deviation))
     root = vectors * np.sqrt(np.maximum(values, 0.0))

@@ -1,8 +1,8 @@
 """Verdicts on a gain: they state whether the gain is shown, and under which condition.
 
-A gain whose interval is above 0 is evidence for a real gain only if no unrecorded cause affects both action
-and outcome. No release can prove that such a cause does not exist. A verdict therefore tests four further
-conditions, in this order.
+A gain with an interval above 0 is evidence for a real gain only if no unrecorded cause affects both action
+and outcome. Such a cause is called a hidden cause. A release cannot exclude hidden causes. A verdict
+therefore tests four further conditions, in this order.
 
 1. The released sums do not contradict each other (:mod:`discreet.learners.ope.consistency_test`).
 2. The recorded state does not omit a variable whose effect is as large as the gain.
@@ -11,13 +11,13 @@ conditions, in this order.
 4. In the changed states, the test in condition 1 could have detected a contradiction.
 
 If all conditions hold, the report states that the gain is shown *if no unrecorded cause changes the odds of
-an action by more than* two factors. One factor is for causes that are drawn again at each step, and the other
-is for causes that last.
+an action by more than* two factors. One factor is for causes that are drawn again at each step. The other
+factor is for lasting causes, which stay the same over the steps of an episode.
 
 Causes that are drawn again at each step cannot be detected in a release. For them, the verdict only compares
 their factor with ``asked``. The consistency test can detect lasting causes that act on later steps. If the
-gain is computed from returns, the noise of transitions is large and the test has little power. In that case a
-hint (p below 0.05 in either comparison) is enough to reject the claim. Some lasting causes are still not
+gain is computed from returns, the noise of transitions is large and the test has little power. In this case,
+a hint (p below 0.05 in either comparison) is enough to reject the claim. Some lasting causes are still not
 detected: docs/decision-points.md states how many, and in which environments
 (``benchmarks/studies/hidden_causes.py``).
 
@@ -59,15 +59,14 @@ class Verdict:
 
     - kind : one of ``KINDS``.
     - gain : gain of the policy over the behaviour policy.
-    - asked : the gain must stay above 0 under a hidden cause of this strength that is drawn again at each
-      step.
+    - asked : strength of a hidden cause that is drawn again at each step. The gain must stay above 0 under
+      such a cause.
     - cause : largest strengths of hidden causes under which the gain stays above 0.
     - consistency : result of the consistency test of the release.
     - covered : share of the first visits to changed states that the test covers.
     - hinted : True if the test has little power and gives a hint of a contradiction.
     - censored : upper bound on the share of episodes with unknown outcome; None if no episode can end
-      censored.
-      ``gain`` and ``cause`` allow for the worst outcomes.
+      censored. ``gain`` and ``cause`` allow for the worst outcomes.
     """
 
     __repr__ = brief
@@ -90,8 +89,8 @@ class Verdict:
 def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency | None = None) -> Verdict:
     """Return the verdict on the policy that changes the first ``count`` states of a path.
 
-    asked : the gain must stay above 0 under a hidden cause of this strength, in [1, 50]. found : result of
-    the consistency test of the same release; None: it is computed here.
+    - asked : strength of a hidden cause, in [1, 50]. The gain must stay above 0 under such a cause.
+    - found : result of the consistency test of the same release. If it is None, the test is run.
 
     Raises ``ValueError`` if ``asked`` is out of range or ``count`` is not a point of the path.
     """
@@ -111,9 +110,9 @@ def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency 
 def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
     """Return True if the gain is shown, provided that the consistency test finds no contradiction.
 
-    The test is not run. Forecasts use this function: they simulate releases of an environment without hidden
-    causes, where the test rejects at most once in a thousand times. The test takes most of the time of a
-    verdict.
+    The test is not run, because it takes most of the time of a verdict. Forecasts use this function: they
+    simulate releases of an environment without hidden causes. In such releases, the test rejects at most once
+    in a thousand times.
     """
     if not path.clear(count):
         return False

@@ -1,1 +1,1 @@
-"""One release of offline data, from one table or from partial aggregates."""
+"""One-shot releases of offline data, from one table or from partial aggregates."""

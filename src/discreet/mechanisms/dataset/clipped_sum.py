@@ -1,30 +1,31 @@
-r"""Noisy sum of clipped vectors, one per user, with the privacy loss of a release about other users.
+r"""Noisy sum of clipped vectors, one vector per user. Its loss equals that of a release about other users.
 
 Users are in two groups, and each user is in one group. The group of a user is a function of the user's
-identifier and of a key, and not of the record. Neighbouring data sets differ in the whole record of one user,
-who keeps the identifier. They therefore have the same groups, the same numbers of users in the groups, and
-the same records in one of the groups. The first group answers a release with record R. The question to the
-second group can depend on everything that was released from the first group:
+identifier and of a key, and not of the user's record. Neighbouring data sets differ in the whole record of
+one user, and the user's identifier stays the same. Therefore the users in each group are the same in both
+data sets, and all records in one of the groups are the same. The first group answers a release with record R.
+The question to the second group can depend on everything that was released from the first group:
 
 - if the changed record is in the first group, the loss is that of R. Given this release, the sum of the
   second group has the same distribution in both data sets, so it is post-processing;
 - if the changed record is in the second group, the first release has the same distribution in both data sets.
-  Given any value of it, the question is a fixed function, and the loss is that of this sum.
+  Given any value of this release, the question is a fixed function, and the loss is that of the sum.
 
-The loss of one user is thus the larger of the two (parallel composition), and :meth:`ClippedSum.matching`
-makes them equal. If the identifier changes too, the user can leave one group and enter the other. Both losses
-then add up.
+The loss of one user is thus the larger of the two losses (parallel composition). :meth:`ClippedSum.matching`
+makes them equal. If the identifier changes too, the user can leave one group and enter the other. The two
+losses are then added.
 
-**Sensitivity.** For every user, the question computes a vector y of k numbers. With v = y / C, the vector is
-scaled down to norm 1 if it is longer: l2 for Gaussian noise, l1 for Laplace noise. C > 0 is public, and can
-depend on the first release. Coordinates are then truncated towards 0 to multiples of 1 / GRID. This does not
-increase a norm. So each user adds an integer vector of norm at most GRID, and if one user's record is
-replaced, the triangle inequality gives
+**Sensitivity.** For every user, the question computes a vector y of k numbers. Let v = y / C. If the norm of
+v is above 1, v is scaled down to norm 1. The norm is l2 for Gaussian noise and l1 for Laplace noise. C > 0 is
+public, and can depend on the first release. Coordinates are then truncated towards 0 to multiples of 1 /
+GRID. Truncation does not increase a norm. So each user adds an integer vector of norm at most GRID. If one
+user's record is replaced, the triangle inequality gives
 
     ||v - v'|| <= ||v|| + ||v'|| <= 2,
 
-for any k and in either norm. v = -v' attains the bound. In units of y, it is 2 C. Scale and loss do not
-depend on C, so the record is known before any data are read. A vector that is not finite counts as zero.
+This bound holds for any k and in either norm. The bound is attained at v = -v'. In units of y, the bound is 2
+C. Scale and loss do not depend on C, so the privacy record is known before any data are read. A vector with
+an entry that is not finite counts as zero.
 
 The sums are integers below 2^52 in units of the grid (:meth:`ClippedSum.check_people`). Secure noise is
 discrete, on the same grid (:func:`~discreet.core.rng.checked_on_grid`).
@@ -55,7 +56,7 @@ _MOST_UNITS = 2**52
 _TAIL = 60  # Bound on the noise in units of its scale. A draw exceeds it with probability below e^-60.
 _MARGIN = 1.0 - 2.0**-40  # larger than the relative error of a norm of at most 10^4 coordinates
 _MOST_SIZE = 10**4
-_SCALES = (2.0**-20, 2.0**18)  # of noise that is drawn exactly on this grid
+_SCALES = (2.0**-20, 2.0**18)  # range of the scale of exact noise on this grid
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,11 @@ class ClippedSum:
     def matching(cls, record: MechanismRecord, size: int = 1) -> ClippedSum:
         """Return the sum whose noise has the same kind and the same privacy loss as a record.
 
-        record : record of the release of the other group, without a list of exchanges. size : number k of
-        coordinates.
+        record : privacy record of the release of the other group, without a list of exchanges. size : number
+            k of coordinates.
 
         Raises ``ValueError`` if the record lists exchanges, because its epsilon is then below the closed form
-        of its loss, or if the noise cannot be drawn.
+        of its loss. Also raises ``ValueError`` if the noise cannot be drawn.
         """
         checks.exactly("record", record, MechanismRecord)
         if record.exchanges:
@@ -110,12 +111,12 @@ class ClippedSum:
 
     @property
     def laplace(self) -> bool:
-        """Return True for Laplace noise, whose norm is l1."""
+        """True for Laplace noise, which uses the l1 norm."""
         return self.noise.endswith("laplace")
 
     @property
     def record(self) -> MechanismRecord:
-        """Return the privacy record of the sum."""
+        """Privacy record of the sum."""
         return MechanismRecord(
             "clipped sum of one vector per user",
             self.noise,
@@ -126,16 +127,16 @@ class ClippedSum:
 
     @property
     def multiplier(self) -> float:
-        """Return the standard deviation of the noise for sensitivity 1."""
+        """Standard deviation of the noise for sensitivity 1."""
         return self.scale / self.SENSITIVITY * (math.sqrt(2.0) if self.laplace else 1.0)
 
     @property
     def std(self) -> float:
-        """Return the standard deviation of the noise of a coordinate, in units of C."""
+        """Standard deviation of the noise of a coordinate, in units of C."""
         return self.SENSITIVITY * self.multiplier
 
     def check_people(self, people: int) -> None:
-        """Raise ``ValueError`` unless sums over this number of users stay exact with their noise.
+        """Raise ``ValueError`` unless sums over this number of users and their noise are exact.
 
         people : number of users.
         """
@@ -148,7 +149,7 @@ class ClippedSum:
 
         vectors : (n, k) numbers, one row per user. clip : C > 0.
 
-        Raises ``ValueError`` if an argument has another shape or is out of range.
+        Raises ``ValueError`` if an argument is out of range or has another shape.
         """
         clip = checks.positive("clip", clip)
         given = np.asarray(vectors, np.float64)
@@ -156,17 +157,21 @@ class ClippedSum:
             raise ValueError(f"vectors has shape {given.shape}: must be (n, {self.size})")
         given = np.where(np.isfinite(given).all(axis=1, keepdims=True), given, 0.0)
         most = np.abs(given).max(axis=1, initial=0.0)
-        parts = given / np.where(most > 0.0, most, 1.0)[:, None]  # without overflow and underflow
+        # division by the largest entry avoids overflow and underflow
+        parts = given / np.where(most > 0.0, most, 1.0)[:, None]
         own = np.abs(parts).sum(axis=1) if self.laplace else np.sqrt((parts * parts).sum(axis=1))
-        with np.errstate(all="ignore"):  # a warning would reveal data; infinity is a long vector
+        # a warning would reveal data; an infinite norm counts as a long vector
+        with np.errstate(all="ignore"):
             length = most / clip * own
             factor = np.where(length <= _MARGIN, most / clip, _MARGIN / np.where(own > 0.0, own, 1.0))
         return np.trunc(parts * factor[:, None] * GRID).astype(np.int64)
 
     def release(self, vectors: ArrayLike, clip: float, randomness: Randomness) -> Floats:
-        """Return the (k,) noisy sum, in units of C. Every call draws new noise, and costs the whole record.
+        """Return the (k,) noisy sum, in units of C. Every call draws new noise and spends the loss of the
+        record.
 
-        vectors : (n, k) numbers, one row per user. clip : C > 0. randomness : source of this kind of noise.
+        vectors : (n, k) numbers, one row per user. clip : C > 0. randomness : source of the noise that fits
+            ``noise``.
 
         Raises ``ValueError`` if an argument is out of range or does not fit the noise.
         """

@@ -1,36 +1,36 @@
-"""One-shot release of counts in the trusted core: offline data in chunks, then noise one step at a time.
+"""One-shot release of counts in the trusted core. Data come in chunks, and noise is added step by step.
 
-``privatizer.stored(query, randomness)`` starts the session before the number of users is known: the noise of
-one sum over all users does not depend on that number. The methods ``submit_many`` and ``absent`` can be
-called any number of times. Then ``release`` is called once.
+``privatizer.stored(query, randomness)`` starts the session before the number of users is known, because the
+noise of one sum over all users does not depend on that number. The methods ``submit_many`` and ``absent`` can
+be called any number of times. Then ``release`` is called once.
 
 Guarantee. Each user is in one noisy sum with at most m = ``query.episodes`` episodes. The session enforces
-this: users are submitted in the order of their numbers, so a user's episodes are adjacent. Only the last user
-and the number of their episodes must be stored. The sensitivity to a replaced user is derived in
-:class:`~discreet.core.count_query.CountQuery`. The scales are those of ``Central.start(query,
+this limit. Users are submitted in the order of their numbers, so the episodes of a user are adjacent. Only
+the last user and the number of that user's episodes must be stored. The sensitivity to a replaced user is
+derived in :class:`~discreet.core.count_query.CountQuery`. The scales are those of ``Central.start(query,
 Schedule.one_shot(n))`` for any n, and the guarantee is the same. Noise is independent between cells and is
-drawn after all records were added. The steps are parts of one vector. They form one release, whether all or
-only some of them are read.
+drawn after all records were added. The steps are parts of one vector and form one release, even if only some
+of them are read.
 
 The code ensures the guarantee as follows:
 
 - All records of a call are copied, and the copies are checked before any record is added. Users are counted
-  before their records are added, so an interrupt loses records and never adds uncounted ones.
-- The session gives up its tables before the release is created, so there is at most one release.
+  before their records are added, so an interrupt can lose records but never adds uncounted ones.
+- The session deletes its tables before the release is created, so there is at most one release.
 - A step is marked as used before its noise is drawn. An interrupt inside a step loses the step and ends the
   release. The exact counts of a step are deleted before the noisy counts are returned.
 - Session and release cannot be copied, pickled or used in another process (:mod:`discreet.core.lifecycle`).
 
-Memory. A transition cell takes four bytes (exact for fewer than 2^32 episodes), and a reward cell eight.
-There is one table for each step. For S = 716, A = 25 and H = 20 without a mask the 2.6e8 cells take 1.0 GB of
-address space, of which only the parts with visited cells use memory. A release processes one step at a time.
-It needs memory for the noisy sums of the step (eight bytes for each cell) and one block of noise for each
-core.
+Memory. A transition cell takes four bytes (exact for fewer than 2^32 episodes), and a reward cell takes
+eight. There is one table for each step. For S = 716, A = 25 and H = 20 without a mask, the 2.6e8 cells take
+1.0 GB of address space. Only the parts with visited cells use memory. A release processes one step at a time.
+For this step it needs memory for the noisy sums (eight bytes for each cell) and one block of noise for each
+processor core.
 
-Rewards. With exact noise (:class:`~discreet.core.rng.Secure`) a reward that is not a multiple of 1 /
-reward_grid is rounded randomly and without bias to such a multiple. Otherwise it is rounded to the nearest
-multiple of 2^-20 and summed exactly, so sums depend neither on the order of users nor on chunks. Both kinds
-of rounding keep rewards in [0, 1], so no sensitivity increases.
+Rewards. With exact noise (:class:`~discreet.core.rng.Secure`), a reward that is not a multiple of 1 /
+reward_grid is rounded randomly and without bias to such a multiple. With other noise, it is rounded to the
+nearest multiple of 2^-20 and summed exactly. Sums then depend neither on the order of users nor on the
+chunks. Both kinds of rounding keep rewards in [0, 1], so no sensitivity increases.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ def check_query(query: CountQuery) -> None:
 
 
 class OneShotSession(Saveable):
-    """Session that takes offline data in chunks and makes one release; created by ``privatizer.stored``.
+    """Session that reads offline data in chunks and makes one release. ``privatizer.stored`` creates it.
 
     Raises
     ------
     RuntimeError
-        On a call after the release, after ``close``, or in another process.
+        If the session is used after the release, after ``close``, or in another process.
     """
 
     _kind = "stored people"
@@ -98,7 +98,8 @@ class OneShotSession(Saveable):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         if type(mechanism) is not CountMechanism or not mechanism.stored:
             raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism of stored people")
-        mechanism = replace(mechanism)  # a new object that is checked again and shares no array
+        # a new object that is checked again and shares no array with the caller's object
+        mechanism = replace(mechanism)
         mechanism.check_source(randomness)
         query = mechanism.counts
         check_query(query)
@@ -125,12 +126,12 @@ class OneShotSession(Saveable):
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
-        """Privacy guarantee, known before any data and constant."""
+        """Privacy guarantee, known before any data. It never changes."""
         return self._mechanism.guarantee
 
     @property
     def records(self) -> tuple[MechanismRecord | ReportRecord, ...]:
-        """Privacy records from which the guarantee is computed; empty without privacy."""
+        """Privacy records from which the guarantee is computed. Empty without privacy."""
         return cast(tuple[MechanismRecord, ...], self._mechanism.records)
 
     @property
@@ -145,12 +146,14 @@ class OneShotSession(Saveable):
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Noise distribution of every family, known before data. Its bounds cover the cells of all steps."""
+        """Noise distribution of every family, known before data. The bounds include the cells of all
+        steps.
+        """
         return _laws(self._mechanism)
 
     @property
     def users(self) -> int:
-        """Number of users so far (public)."""
+        """Number of users so far. It is public."""
         return self._tally.people
 
     # -------------------------------------------------------------------------------- users
@@ -162,28 +165,28 @@ class OneShotSession(Saveable):
         trajectories : Trajectories
             n episodes: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)`` in [0, 1].
         user : (n,) int
-            User of each episode. User numbers never decrease, also between calls, so that the episodes of a
-            user are adjacent.
+            Number of the user of each episode. The numbers never decrease, also between calls, so that the
+            episodes of a user are adjacent.
 
         Raises
         ------
         ValueError
-            On an invalid record, a user number below the previous one, more than ``query.episodes`` episodes
-            of a user, or more episodes than can be summed exactly (the limit is at least 2^31). Nothing is
-            added. The message is private data.
+            If a record is invalid, a user number is below the previous one, a user has more than
+            ``query.episodes`` episodes, or there are more episodes than can be summed exactly (the limit is
+            at least 2^31). Nothing is added. The error message is private data.
         """
         with self._call():
             self._check_open()
             self._tally.add(trajectories, user)
 
     def submit_tally(self, tally: PartialAggregate) -> None:
-        """Add all users of a partial aggregate. The sums equal those after adding these users directly.
+        """Add all users of a partial aggregate. The sums are the same as if these users were added directly.
 
         tally : partial aggregate of an equal query, with the reward grid of this session or a coarser grid.
 
         Raises ``ValueError``, and adds no user, if query or grid do not fit, or if a user was already added.
-        Users that are added later must have numbers above those in the session and in the partial aggregate
-        (:meth:`PartialAggregate.merge
+        Users that are added later must have higher numbers than all users in the session and in the partial
+        aggregate (:meth:`PartialAggregate.merge
         <discreet.mechanisms.dataset.partial_aggregate.PartialAggregate.merge>`).
         """
         with self._call():
@@ -191,7 +194,7 @@ class OneShotSession(Saveable):
             self._tally.merge(tally)
 
     def absent(self, users: int = 1) -> None:
-        """Count ``users`` users of the data set who have no episode. Their contribution is zero.
+        """Count ``users`` users of the data set who have no episode. These users contribute zero.
 
         Raises ``ValueError`` unless ``users`` is an integer >= 1.
         """
@@ -222,7 +225,7 @@ class _Facts:
     """Public facts about a release."""
 
     mechanism: CountMechanism
-    shown: CountQuery  # copy that callers get, so that they cannot change the noise
+    shown: CountQuery  # copy for callers, so that they cannot change the noise
     users: int
 
 
@@ -231,10 +234,10 @@ class OneShotRelease(Guarded):
 
     If the query counts first visits, there is one table for all steps together.
 
-    ``for sums in release`` yields :class:`~discreet.mechanisms.interfaces.StepSums` (read-only arrays).
-    The iterator does not store the sums that it has yielded. The caller can store them, or call :meth:`keep`
-    to get all steps. An interrupt
-    inside a step ends the release. Every later call then raises ``RuntimeError``.
+    ``for sums in release`` yields :class:`~discreet.mechanisms.interfaces.StepSums` (read-only arrays). The
+    iterator does not store the sums after they are yielded. The caller can store them, or call :meth:`keep`
+    to get all steps. An interrupt inside a step ends the release. Every later call then raises
+    ``RuntimeError``.
     """
 
     _what = "release"
@@ -243,7 +246,7 @@ class OneShotRelease(Guarded):
         super().__init__()
         self._facts, self._key, self._tally = facts, key, tally
         self._steps = facts.mechanism.counts.slots
-        self._next = 0  # the step that is drawn next
+        self._next = 0  # index of the step that is drawn next
         self._drawing = False
 
     def _drop(self) -> None:
@@ -262,7 +265,7 @@ class OneShotRelease(Guarded):
 
     @property
     def users(self) -> int:
-        """Number of users in the sums (public)."""
+        """Number of users in the sums. It is public."""
         return self._facts.users
 
     @property
@@ -272,12 +275,12 @@ class OneShotRelease(Guarded):
 
     @property
     def records(self) -> tuple[MechanismRecord | ReportRecord, ...]:
-        """Privacy records from which the guarantee is computed; empty without privacy."""
+        """Privacy records from which the guarantee is computed. Empty without privacy."""
         return cast(tuple[MechanismRecord, ...], self._facts.mechanism.records)
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Noise distribution of every family. Its bounds cover the cells of all steps."""
+        """Noise distribution of every family. The bounds include the cells of all steps."""
         return _laws(self._facts.mechanism)
 
     def __iter__(self) -> Self:
@@ -295,7 +298,7 @@ class OneShotRelease(Guarded):
             if self._next == self._steps:
                 raise StopIteration
             step, self._drawing = self._next, True
-            self._next += 1  # marked as used before its noise is drawn
+            self._next += 1  # the step is marked as used before its noise is drawn
             found = self._noisy(step)
             self._drawing = False
             if self._next == self._steps:
@@ -354,7 +357,7 @@ class OneShotRelease(Guarded):
         if max(part.size for part, *_ in parts) < _BLOCK:
             for part in parts:
                 add(*part)
-        else:  # the samplers run in parallel without Python's lock, and draw separate random numbers
+        else:  # the samplers run in parallel without Python's lock and draw separate random numbers
             with ThreadPoolExecutor(min(len(parts), processors())) as pool:
                 for _ in pool.map(add, *zip(*parts, strict=True)):
                     pass
@@ -399,7 +402,9 @@ class KeptRelease:
 
 
 def _laws(mechanism: CountMechanism) -> dict[str, NoiseDistribution]:
-    """Return the noise distribution of every family. Its bounds hold simultaneously for all its cells."""
+    """Return the noise distribution of every family. The bounds of a distribution hold simultaneously for all
+    cells of the family.
+    """
     query = mechanism.counts
     if mechanism.noise is None:
         return {name: laws.NoNoise() for name in query.row_families}

@@ -9,7 +9,7 @@ from discreet.core.compile import kernel
 
 Ints = NDArray[np.int64]
 
-# These are the kinds of errors that :func:`check_users` returns.
+# Kinds of errors that :func:`check_users` returns.
 FALLS, TOO_MANY = 1, 2
 
 
@@ -24,8 +24,10 @@ def check_users(
 
     user : user number of each episode.
 
-    any_before : True if there are previous episodes. Then ``last`` is the last user of these episodes, and
-        ``episodes`` is the number of this user's episodes.
+    any_before : True if there are previous episodes.
+
+    last, episodes : last user of the previous episodes, and number of this user's episodes. They are used
+        only if ``any_before`` is True.
 
     most : largest number of episodes that a user may have.
     """

@@ -1,19 +1,19 @@
-"""Partial aggregates: exact sums over disjoint sets of users for one count query. They are raw data.
+"""Partial aggregates: exact sums over disjoint sets of users for one count query. Partial aggregates are raw
+data. A :class:`PartialAggregate` is the stage between user data and a release. Many machines can each count
+their own users and send their partial aggregates to the machine that draws the noise. A data set can also be
+counted first and released later. A partial aggregate has no guarantee, because it contains exact counts.
+Store, send and delete it like the trajectories themselves.
 
-A :class:`PartialAggregate` is the stage between user data and a release. Many machines can each count their
-own users and send their partial aggregates to the machine that draws the noise. A data set can be counted
-once and released later. A partial aggregate has no guarantee, because it contains exact counts. Store, send
-and delete it like the trajectories themselves.
-
-Contents. For every counted step (or for all steps together if they are pooled), it contains the number of
-times that each pair was followed by each state. It also contains the sum of the rewards of each pair in units
-of 1 / ``grid``. All these numbers are integers, so sums depend neither on the order of users nor on the
-machine that counted them. Two partial aggregates of the same users are equal bit for bit. Two releases of
-them with the same noise are also equal bit for bit (:meth:`OneShotSession.submit_tally
+Contents. A partial aggregate has one table for every counted step (or one table for all steps together if
+they are pooled). The table contains the number of times that each pair was followed by each state, and the
+sum of the rewards of each pair in units of 1 / ``grid``. All these numbers are integers, so sums depend
+neither on the order of users nor on the machine that counted them. Two partial aggregates of the same users
+are equal bit for bit. Two releases of them with the same noise are also equal bit for bit
+(:meth:`OneShotSession.submit_tally
 <discreet.mechanisms.dataset.dataset_release.OneShotSession.submit_tally>`). Visits, and counts pooled over
 steps, can be computed from these numbers. Group returns, clipped rewards and pooled first visits cannot be
-computed from them. A query that counts only first visits (``query.first``) is supported. For this query, the
-first visits of whole trajectories are counted.
+computed from these numbers. A query that counts only first visits (``query.first``) is supported: the first
+visits are then counted from whole trajectories.
 
 Rewards. The ``grid`` is a power of two. A reward that is not a multiple of 1 / grid is rounded randomly and
 without bias to such a multiple, with random bits from the operating system. With ``grid = None`` rewards are
@@ -23,22 +23,22 @@ increases.
 Disjoint users. A user must not be in two partial aggregates that are merged, because the user's contribution
 would then be twice as large as the noise allows. A new partial aggregate gets a random mark. A merged partial
 aggregate has the marks of both, and a file contains all marks. Two partial aggregates with a common mark have
-users in common, so merging them raises an error. Examples are a partial aggregate and itself, a file that was
-read twice, and two continuations of one file. If two machines counted the same user independently, the marks
-do not show this. Only the data curators can know it.
+users in common, so merging them raises an error. Examples are a partial aggregate merged with itself, a file
+that was read twice, and two continuations of one file. If two machines counted the same user independently,
+the marks do not show this. Only the data curators can prevent this.
 
 Partial aggregates can be merged in any order. A user who is added afterwards must have a number above all
-numbers in the merged partial aggregates. One exception is the last user in them, whose remaining episodes can
-still be added. If two partial aggregates end with the same user number, the number of remaining episodes is
-computed as if both belonged to one user.
+numbers in the merged partial aggregates. The last user in them is the only exception: this user's remaining
+episodes can still be added. If two partial aggregates end with the same user number, the number of remaining
+episodes is computed as if their last users were one user.
 
-Limits. Counts are 32-bit and rewards are summed exactly in float64. Data that could exceed one of these
-ranges are rejected before any data are added. Users are counted before their records are added, so an
-interrupt loses records and never adds uncounted ones.
+Limits. Counts are 32-bit integers, and rewards are summed exactly in float64. Data that could exceed one of
+these ranges are rejected before any data are added. Users are counted before their records are added, so an
+interrupt can lose records but never adds uncounted ones.
 
-A file has the layout of :mod:`discreet.mechanisms.saved_state.state_file` with another header. It is written
-in the target's folder with mode 0600 and then renamed. No existing file is overwritten. Data that are read
-from bytes are checked:
+A file has the layout of :mod:`discreet.mechanisms.saved_state.state_file` with another header. The file is
+written in the target's folder with mode 0600 and then renamed. No existing file is overwritten. When data are
+read from bytes, the following properties are checked:
 
 - sizes and kinds of all tables;
 - the number of records at each step, which must fit the number of episodes;
@@ -79,7 +79,7 @@ _MOST_COUNT = 2**32 - 1  # Limit of the count in a cell.
 _MOST_UNITS = 2**51  # Limit of the sum of rewards in a cell. The sum must be exact after noise is added.
 _BLOCK = 2**12  # Number of episodes per block, which fits into the processor cache.
 _MANY = 2**12  # Least number of episodes that are counted in several threads.
-_SHARES = ("reward_share", "pooled_share", "return_share")  # Shares of the budget: they do not affect sums.
+_SHARES = ("reward_share", "pooled_share", "return_share")  # Shares of the budget. They do not affect sums.
 _MARK = re.compile("[0-9a-f]{32}")
 
 
@@ -108,8 +108,8 @@ class PartialAggregate:
     Raises
     ------
     ValueError
-        On a query that partial aggregates do not support. Methods that add data also raise it on invalid
-        records, unequal queries, users counted twice, and too much data. Nothing is added then.
+        If partial aggregates do not support the query. Methods that add data also raise it for invalid
+        records, unequal queries, users counted twice, and too much data. Nothing is added in these cases.
 
     Examples
     --------
@@ -140,13 +140,15 @@ class PartialAggregate:
         pooled = (query.stationary and not query.first) or query.pooled == "all"
         in_a_cell = query.counted_steps if pooled else 1  # largest number of an episode's records in a cell
         self._most = min(_MOST_COUNT, _MOST_UNITS // self.grid) // in_a_cell
-        # A slot is one step, or all steps together. These are the first step and the number of steps of each.
+        # A slot is one step, or all steps together. The arrays hold the first step and the number of steps of
+        # each slot.
         self._steps = (
             [(steps.start, query.counted_steps)] if query.slots == 1 else [(h, 1) for h in range(query.slots)]
         )
         self._people = 0
         self._episodes = 0  # Private: number of episodes.
-        self._last: tuple[int, int] | None = None  # Number of the last user, and number of their episodes.
+        # Number of the last user, and number of that user's episodes.
+        self._last: tuple[int, int] | None = None
         self._marks = [secrets.token_hex(16)]
         self._counts = [np.zeros(layout.rows * layout.states, np.uint32) for _ in self._steps]
         self._sums = np.zeros((query.slots, 0 if query.known_rewards else layout.rows))
@@ -159,7 +161,7 @@ class PartialAggregate:
 
     @property
     def grid(self) -> int:
-        """Grid of rewards, which are summed in units of 1 / grid."""
+        """Grid of rewards. The sums of rewards are in units of 1 / grid."""
         return NEAREST if self._grid is None else self._grid
 
     @property
@@ -171,7 +173,7 @@ class PartialAggregate:
         return f"<PartialAggregate of {self._people} people: raw data, not private>"
 
     def __eq__(self, other: object) -> bool:
-        """Return True if the sums and the numbers of users are equal; marks and user numbers are ignored."""
+        """Return True if the sums and the numbers of users are equal. Marks and user numbers are ignored."""
         if not isinstance(other, PartialAggregate):
             return NotImplemented
         return (
@@ -192,15 +194,16 @@ class PartialAggregate:
         trajectories : Trajectories
             n episodes: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)`` in [0, 1].
         user : (n,) int, optional
-            User of each episode. User numbers never decrease, also between calls, so that the episodes of a
-            user are adjacent. None (only if ``query.episodes`` is 1): each episode belongs to a new user.
+            Number of the user of each episode. The numbers never decrease, also between calls, so that the
+            episodes of a user are adjacent. None (only if ``query.episodes`` is 1): each episode belongs to a
+            new user.
 
         Raises
         ------
         ValueError
-            On an invalid record, a user number below the previous one, more than ``query.episodes`` episodes
-            of a user, or more episodes than can be summed exactly. Nothing is added. The message is private
-            data.
+            If a record is invalid, a user number is below the previous one, a user has more than
+            ``query.episodes`` episodes, or there are more episodes than can be summed exactly. Nothing is
+            added. The error message is private data.
         """
         from discreet.mechanisms.dataset import partial_aggregate_kernels as tally_kernels
         from discreet.utils.system import processors
@@ -239,7 +242,7 @@ class PartialAggregate:
                 pass
 
     def absent(self, people: int = 1) -> None:
-        """Count ``people`` users of the data set who have no episode. Their contribution is zero.
+        """Count ``people`` users of the data set who have no episode. These users contribute zero.
 
         Raises ``ValueError`` unless ``people`` is an integer >= 1.
         """
@@ -284,9 +287,9 @@ class PartialAggregate:
     def merge(self, other: PartialAggregate) -> None:
         """Add all users of ``other``. ``other`` is not changed.
 
-        Users that are added later must have numbers above those in both partial aggregates. Raises
-        ``ValueError`` and adds no user in these cases: ``other`` has a different query or a finer grid, has a
-        user in common, or the sums would be too large.
+        Users that are added later must have higher numbers than all users in both partial aggregates. Raises
+        ``ValueError`` and adds no user in these cases: ``other`` has a different query or a finer grid,
+        ``other`` has a user in common, or the sums would be too large.
         """
         if type(other) is not PartialAggregate:
             raise ValueError(f"other = {checks.said(other)}: must be a PartialAggregate")
@@ -336,13 +339,14 @@ class PartialAggregate:
 
     # -------------------------------------------------------------------------------- sums
     def emptied(self) -> PartialAggregate:
-        """Return a partial aggregate that has the same number of users and marks but no sums."""
+        """Return a partial aggregate with the same number of users and the same marks, but without sums."""
         new = PartialAggregate(self._query, self._grid)
         new._people, new._marks, new._counts, new._sums = self._people, self._marks, [], np.zeros((0, 0))
         return new
 
     def pop(self, slot: int) -> tuple[NDArray[np.uint32], Floats]:
-        """Remove the (R S,) counts and the (R,) sums of rewards of a ``slot``, and return them.
+        """Remove the counts and rewards of a ``slot`` and return them: (R S,) counts and (R,) sums of
+        rewards.
 
         The caller adds noise to them.
         """
@@ -374,7 +378,7 @@ class PartialAggregate:
         Counts and rewards are in the order of the slots. Rewards are in units of 1 / grid.
 
         **Raw data.** If partial aggregates can be merged, the sum of their integers equals the integers of
-        the merged one.
+        the merged partial aggregate.
         """
         told = np.array([self._people, self._episodes], np.int64)
         sums = (checked_on_grid(self._sums, self.grid) * self.grid).astype(np.int64)
@@ -403,7 +407,7 @@ class PartialAggregate:
 
     # -------------------------------------------------------------------------------- as bytes
     def to_bytes(self) -> bytes:
-        """Return all contents as bytes: **raw data**. :meth:`from_bytes` reads them."""
+        """Return all contents as bytes, which are **raw data**. :meth:`from_bytes` reads these bytes."""
         file = io.BytesIO()
         saved_state.write_content(file, self._marks[0], self._values(), CLASSES, _LAYOUT)
         return file.getvalue()
@@ -463,7 +467,7 @@ class PartialAggregate:
         return new
 
     def check(self) -> None:
-        """Raise ``ValueError`` unless the contents can be the sums of this number of users."""
+        """Raise ``ValueError`` unless the contents can be the sums of the stated number of users."""
         query, layout = self._query, self._query.layout
         checks.integer("people", self._people, 0, 2**62)
         checks.integer("episodes", self._episodes, 0, min(self._most, self._people * query.episodes))
@@ -502,7 +506,7 @@ class PartialAggregate:
 
 
 def _packed(counts: NDArray[np.uint32]) -> NDArray[np.uint32] | tuple[NDArray[np.uint32], ...]:
-    """Return the table, or the indices and counts of its nonzero cells if these need less space."""
+    """Return the table, or only the indices and counts of its nonzero cells if these need less space."""
     filled = np.flatnonzero(counts)
     if 2 * filled.size >= counts.size or counts.size > 2**32:
         return counts
@@ -529,7 +533,7 @@ def _unpacked(stored: Any, size: int) -> NDArray[np.uint32]:
 
 
 def _copied_users(user: Any, n: int) -> Ints:
-    """Return a copy of the user numbers. Raises ``ValueError`` if they are invalid."""
+    """Return a copy of the user numbers. Raises ``ValueError`` if a number is invalid."""
     own = np.array(user)
     if own.shape != (n,) or own.dtype.kind not in "iu":
         raise ValueError(

@@ -21,8 +21,8 @@ def add_stored(
     """Add the records of ``steps`` steps, starting at step ``first``, to tables of counts and of rewards.
 
     The sums are equal to those of :func:`discreet.core.trajectory_sums_kernels.add_trajectories`, which adds
-    the records in another order: rewards must have sums that are exact in any order. ``counts`` (R S,) has
-    the number of transitions. ``sums`` (R,) has the sums of rewards, or the shape (0,) if rewards are not
+    the records in another order. Therefore the sums of rewards must be exact in any order. ``counts`` (R S,)
+    has the number of transitions. ``sums`` (R,) has the sums of rewards, or the shape (0,) if rewards are not
     summed. If ``first_visits`` is True, only the first visit of each episode to each state is counted; this
     needs all steps.
 

@@ -1,1 +1,1 @@
-"""Trusted core: sums of features, and adaptive queries of offline data, with their privacy loss."""
+"""Trusted core for sums of features and adaptive queries of offline data, with their privacy loss."""

@@ -1,41 +1,42 @@
 """Repeated queries about sums over stored data: the trusted core of LSVI and offline linear learners.
 
-The response sum_i phi_i (r_i + V(s'_i)) is a new query of raw data each time V changes. The raw data stay in
-this module. A learner supplies public arrays (values of the next state, weights of pairs) and receives noisy
-(d,) and (d, d) arrays.
+The response sum_i phi_i (r_i + V(s'_i)) is a new query of raw data for each new value function V. The raw
+data stay in this module. A learner supplies public arrays (values of the next state, weights of pairs) and
+receives noisy (d,) and (d, d) arrays.
 
-Guarantee. The plan is a list of questions that is fixed before data. It sets the kind, the step and the
+Guarantee. The plan is a list of questions that is fixed before data. The plan sets the kind, the step and the
 budget mu_i of each question. Questions are asked in this order. A question that is not next in the plan
 raises an error and spends no budget. Given its public arrays, answer i is Gaussian and mu_i-GDP by the lemmas
 of :mod:`discreet.mechanisms.linear.sensitivities`, for any arrays. The arrays may depend on earlier answers,
 but the mu_i must not. By adaptive composition all answers together are mu-GDP with mu^2 = sum mu_i^2, known
 before data.
 
-Halves. Questions about one half of the users (``half``) compose only with questions about the same half,
-since a user is in only one half. This requires that no user's half depends on another user's record. Under
-exact noise each user's half is drawn independently with probability 1/2. Given all these draws the argument
-holds, so it also holds for their mixture. The halves must not depend on the order of submission: readers
-number users by the position of their rows in the files, so one user's rows could change the halves of all
-other users. Seeded sessions, which protect no data, use positions.
+Halves. Each user is in only one half. Therefore questions about one half of the users (``half``) compose only
+with questions about the same half. The argument requires that no user's half depends on another user's
+record. Under exact noise each user's half is drawn independently with probability 1/2. The argument holds
+given all these draws, so it also holds for their mixture. The halves must not depend on the order of
+submission. (Readers number users by the position of their rows in the files, so one user's rows could change
+the halves of all other users.) Seeded sessions, which protect no data, use positions.
 
-A user may have up to m episodes (``episodes``). The change of any sum is then a sum of m changes of one
-episode, and the joint norms in the lemmas satisfy the triangle inequality. Sensitivities and noise are
-therefore m times as large. ``mu`` of a question is always the value for one user. Users are submitted in
-order (``user`` never decreases). A user's episodes are therefore adjacent, and storing the last user is
-sufficient to enforce m. Halves divide users, not episodes. A user without data (``absent``), or with fewer
-than m episodes, contributes zeros, which satisfy every contract.
+A user may have up to m episodes (``episodes``). A change of one user's data then changes up to m episodes,
+and a sum changes by the total of these m changes. The joint norms in the lemmas satisfy the triangle
+inequality, so sensitivities and noise are m times as large. ``mu`` of a question is always the value for one
+user. Users are submitted in order (``user`` never decreases). A user's episodes are therefore adjacent, and
+storing the last user is sufficient to enforce m. Halves divide users, not episodes. A user without data
+(``absent``), or with fewer than m episodes, contributes zeros, which satisfy every bound on one user's
+contribution.
 
-A plan may instead give each question an epsilon, for Laplace noise and pure epsilon-DP. Scales follow the l1
-sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` with the declared bound of ||phi||_1. The
-total epsilon is the sum over all parts of all questions. Laplace noise must be far larger unless features are
-one-hot or on a simplex.
+A plan may instead give each question an epsilon, for Laplace noise and pure epsilon-DP. Noise scales are
+computed from the l1 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` with the declared bound
+of ||phi||_1. The total epsilon is the sum over all parts of all questions. Laplace noise must be far larger
+unless features are one-hot or on a simplex.
 
 Centre and scale of a response are computed from the public array over *all* states (``span="values"``), never
-only over visited states. They affect only the scale of the noise. The bounds of features are certified for
-every (s, a) by :class:`~discreet.mechanisms.features.Features`. Records are checked on submission, so invalid
-records raise an error before the first question. A question counts as asked before its noise is drawn, so no
-noise is used twice. A session cannot be copied, pickled, or used in another process, since a copy would draw
-the same noise again.
+only over visited states. Centre and scale affect only the noise scale. The bounds of features are certified
+for every (s, a) by :class:`~discreet.mechanisms.features.Features`. Records are checked on submission, so
+invalid records raise an error before the first question. A question counts as asked before its noise is
+drawn, so no noise is used twice. A session cannot be copied, pickled, or used in another process, since a
+copy would draw the same noise again.
 
 Exact noise (secure randomness). Three roundings make every sum an integer on a public grid, and keep every
 bound valid:
@@ -45,18 +46,18 @@ bound valid:
 - The public weights sqrt(w) are rounded up to multiples of 2^-5, or to a coarser grid if the noise is too
   large. Then sqrt(w) phi is truncated towards 0 to multiples of 2^-12, so that norms do not grow.
 - V - centre is rounded to multiples of u, a power of two below 2^-10 of the range such that 1/g is a multiple
-  of u. It is clipped so that r + V - centre stays inside the range.
+  of u. The rounded value is clipped so that r + V - centre stays inside the range.
 
 Sums are computed in 64-bit integers, and the noise is discrete Gaussian (or Laplace) on their grid. All
 results are functions of the noisy integer sums. Each question has rho = mu_i^2 / 2, and questions are
 composed as zCDP.
 
-Reason for zCDP instead of privacy-loss distributions. The shift vector of a question, and the noise scale in
-grid units, depend on arrays that were chosen from earlier answers. Numerical composition needs, for each
-question, one pair of distributions that dominates all possible shifts and scales. For several coordinates of
-discrete Gaussian noise the l2 norm of the shift does not determine such a pair, while the Renyi bound mu_i^2
-/ 2 holds for every direction and every scale. The cost is that the conversion from zCDP to (epsilon, delta)
-needs 6 to 11 % more noise.
+The guarantee uses zCDP instead of privacy-loss distributions for the following reason. The shift vector of a
+question, and the noise scale in grid units, depend on arrays that were chosen from earlier answers. For each
+question, numerical composition needs one pair of distributions that dominates all possible shifts and scales.
+For several coordinates of discrete Gaussian noise the l2 norm of the shift does not determine such a pair.
+The Renyi bound mu_i^2 / 2 holds for every direction and every scale. The disadvantage is that the conversion
+from zCDP to (epsilon, delta) needs 6 to 11 % more noise.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ _MOST_FLOAT = 2**51  # Limit of all contributions to an entry of a Gram matrix, 
 _MOST_INT = 2**61  # Limit of all contributions to an entry of another sum, in int64.
 _NOISE_UNITS = 2.0**-20, 2.0**40  # Range of exact noise scales, in units of the grid.
 _CHUNK = 1024  # Pairs per matrix product, so that two blocks of features fit into the cache.
-_FLAT = 1e-6  # Smallest range that noise is scaled to; it replaces smaller ranges of targets.
+_FLAT = 1e-6  # Smallest range of targets that determines the noise scale. It replaces smaller ranges.
 
 __all__ = ["Answer", "Kind", "Question", "ResponseSession", "checked_plan", "planned_records"]
 
@@ -112,22 +113,23 @@ class Question:
         - "response": sum w phi (r + V(s') - centre).
         - "pair": both of these, accounted jointly by lemma 3.
         - "model": Gram, sum phi (e_{s'} - 1/S)^T and (with ``reward``) sum phi (r - 1/2), by lemma 5.
-        - "start": number of episodes that began in each state (step 0). Replacing one episode moves two
+        - "start": number of episodes that began in each state (step 0). Replacing one episode changes two
           counts by 1.
     step
         Step in 0 .. H - 1.
     mu
-        Budget of the question: mu of Gaussian DP for one user. None: an exact answer, for baselines without
-        privacy.
+        Budget of the question: mu of Gaussian DP for one user. None: the answer is exact, for baselines
+        without privacy.
     epsilon
-        Budget instead of mu: pure epsilon-DP with Laplace noise.
+        Epsilon of pure epsilon-DP with Laplace noise. It is used instead of mu.
     low, high
-        Bounds of r + V(s'), or of V(s') without reward. The values of all states are checked against them.
+        Bounds of r + V(s'), or of V(s') if the target does not include r. The values of all states are
+        checked against these bounds.
     reward
         True if r is part of the target.
     centre
         If True, the middle of the range is subtracted from targets, and the learner adds it again. This is
-        unbiased if ``Features.constant`` is True. If False, sums are raw.
+        unbiased if ``Features.constant`` is True. If False, the sums are not centred.
     span
         "values": the range is that of the array in the call. "declared": the range is always [low, high].
     share
@@ -136,13 +138,13 @@ class Question:
         Shares of Gram matrix, next states and rewards in the budget of a "model" question. Without
         ``reward`` the last share is 0. None: 0.4, 0.3 and 0.3, or 4/7, 3/7 and 0 without ``reward``.
     half
-        None: all users. 0 or 1: one half of the users, at random; with seeded noise, those at even or odd
-        positions in the order of submission.
+        None: all users. 0 or 1: one half of the users. The halves are random. With seeded noise, half 0 is
+        the even positions in the order of submission and half 1 is the odd positions.
 
     Raises
     ------
     ValueError
-        On values that are not allowed. Shares must be in (0, 1); mu, epsilon and high - low must be above 0.
+        If a value is not allowed. Shares must be in (0, 1). mu, epsilon and high - low must be above 0.
     """
 
     __repr__ = brief
@@ -188,7 +190,7 @@ class Question:
 
     @property
     def private(self) -> bool:
-        """Return False if the answer is exact."""
+        """True unless the answer is exact."""
         return self.mu is not None or self.epsilon is not None
 
     @property
@@ -208,7 +210,7 @@ class Answer:
     gram, vector, successors, rewards
         (d, d), (d,), (d, S) and (d,) noisy sums. The vector of a "start" question is (S,).
     gram_scale
-        Scale s of the GOE noise, which is the standard deviation off the diagonal. 0: the sums are exact.
+        Scale s of the GOE noise. It is the standard deviation outside the diagonal. 0: the sums are exact.
     vector_scale, successors_scale, rewards_scale
         Standard deviation of the noise of one entry.
     centre
@@ -233,7 +235,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Target:
-    """Range of y = r + V(s') - centre, and the case of the lemmas that gives its sensitivity."""
+    """Range of the target y = r + V(s') - centre, and the case of the lemmas for its sensitivity."""
 
     centre: float
     span: float
@@ -244,7 +246,7 @@ def _target(question: Question, low: float, high: float, nonneg: bool) -> _Targe
     least = 1.0 if question.reward else _FLAT  # with r the range is at least 1, except for rounding
     if question.centre:
         return _Target(0.5 * (low + high), max(high - low, least), "centred")
-    if low < 0:  # |y| <= max(|low|, |high|), so y is in a centred range of twice this size
+    if low < 0:  # |y| <= max(|low|, |high|), so y is in a centred range with twice this size
         return _Target(0.0, max(2 * max(-low, abs(high)), least), "centred")
     return _Target(0.0, max(high, least), "raw-nonneg" if nonneg else "raw")
 
@@ -253,8 +255,8 @@ class ResponseSession(Saveable):
     """Session that stores users' records of a data set and answers planned questions about them.
 
     The session can be saved at any time and restored once
-    (:func:`~discreet.mechanisms.restore_session.restore`). Questions that were asked count as used after the
-    restore.
+    (:func:`~discreet.mechanisms.restore_session.restore`). Questions that were asked before the save count as
+    used after the restore.
 
     Parameters
     ----------
@@ -335,7 +337,7 @@ class ResponseSession(Saveable):
         )
         self._users = 0
         self._taken = 0  # number of episodes, private if m > 1
-        # This tuple has the number of the last user, the number of their episodes, and their half.
+        # The tuple has the number of the last user, the number of that user's episodes, and the user's half.
         self._last: tuple[int, int, int] | None = None
 
     def _drop(self) -> None:
@@ -356,12 +358,12 @@ class ResponseSession(Saveable):
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
-        """Privacy guarantee, known before any data and constant."""
+        """Privacy guarantee, known before any data. It never changes."""
         return self._guarantee
 
     @property
     def records(self) -> tuple[MechanismRecord, ...]:
-        """Privacy records from which the guarantee is computed; empty without privacy."""
+        """Privacy records from which the guarantee is computed. Empty without privacy."""
         return self._records
 
     @property
@@ -386,7 +388,7 @@ class ResponseSession(Saveable):
 
     @property
     def users(self) -> int:
-        """Number of users so far (public)."""
+        """Number of users so far. It is public."""
         return self._users
 
     @property
@@ -417,16 +419,16 @@ class ResponseSession(Saveable):
         trajectories
             Episodes of the layout's sizes, with rewards in [0, 1].
         user
-            (n,) int, the user number of each episode. User numbers never decrease, also between calls. A user
+            (n,) int, the user number of each episode. The numbers never decrease, also between calls. A user
             can have at most m episodes. None (only if m = 1): each episode belongs to a new user.
 
         Raises
         ------
         ValueError
-            If a record is invalid or a user has too many episodes. Nothing is stored. The message is private
-            data, for the data curator only.
+            If a record is invalid or a user has too many episodes. Nothing is stored. The error message is
+            private data, for the data curator only.
         RuntimeError
-            After the first question.
+            If a question was already asked.
         """
         with self._call():
             self._check_open()
@@ -448,7 +450,7 @@ class ResponseSession(Saveable):
             self._stored.add(records.states, records.actions, rewards, half)
 
     def absent(self, users: int = 1) -> None:
-        """Count ``users`` users of the study who have no episode. They contribute zero to sums.
+        """Count ``users`` users of the study who have no episode. These users contribute zero to sums.
 
         Raises ``ValueError`` unless ``users`` is an integer >= 1, and ``RuntimeError`` after the first
         question.
@@ -486,7 +488,8 @@ class ResponseSession(Saveable):
         count = np.cumsum(new)
         half = np.concatenate([[place], self._halves(int(count[-1]))])[count]
         begins = np.flatnonzero(new)
-        runs = np.diff(np.concatenate([[-had], begins, [n]]))  # the first run belongs to the previous user
+        # the first run of equal numbers belongs to the previous user
+        runs = np.diff(np.concatenate([[-had], begins, [n]]))
         if runs.max() > self._episodes:
             at = int(np.flatnonzero(runs > self._episodes)[0])
             person = before if at == 0 else who[begins[at - 1]]
@@ -525,7 +528,8 @@ class ResponseSession(Saveable):
         return self._ask("response", step, values, weights)
 
     def pair(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer:
-        """Return the Gram matrix and the response in one answer, with less noise than two separate questions.
+        """Return the Gram matrix and the response in one answer. One answer needs less noise than two
+        answers.
 
         The arguments step, values and weights are those of :meth:`response`.
         """
@@ -546,8 +550,8 @@ class ResponseSession(Saveable):
         """Answer a planned "response" question in the form of :mod:`discreet.mechanisms.interfaces`.
 
         ``question.interval`` must contain all targets and be within the planned bounds. Raises ``ValueError``
-        for ``gram=True``: the two parts of the answer have different noise distributions, so use
-        :meth:`pair`.
+        for ``gram=True``, because the two parts of the answer have different noise distributions. Use
+        :meth:`pair` instead.
         """
         if question.gram:
             raise ValueError("question.gram = True: ask session.pair, whose two parts have laws of their own")
@@ -624,7 +628,7 @@ class ResponseSession(Saveable):
         return _target(question, low, high, self._features.nonneg)
 
     def _grid_of(self, weighted: bool) -> int:
-        """Return the number of grid units in 1 for the factor that multiplies a target.
+        """Return the number of grid units per unit of the factor that multiplies a target.
 
         The factor is phi, or sqrt(w) phi sqrt(w) if ``weighted``.
         """
@@ -656,8 +660,8 @@ class ResponseSession(Saveable):
     ) -> dict[str, NDArray[Any]]:
         """Return the sums without noise that answer a question, by name.
 
-        They are computed from counts of pairs, because features are functions of (s, a). If the noise will be
-        exact, all sums are integers in units of the grid.
+        The sums are computed from counts of pairs, because features are functions of (s, a). If the noise
+        will be exact, all sums are integers in units of the grid.
         """
         h, half, stored = question.step, question.half, self._stored
         visits = stored.visits(h, half)
@@ -827,9 +831,9 @@ def _scales(
     """Return the noise scale of each statistic of a question.
 
     The scale is s of the GOE noise for the Gram matrix, and the standard deviation for the other statistics.
-    For pure epsilon it is the scale of Laplace noise. The scale of a response is for targets with a range of
-    1. A user with m episodes changes every sum by m times as much as a user with one, so each episode gets mu
-    / m.
+    For pure epsilon, all scales are scales of Laplace noise. The scale of a response is for targets with a
+    range of 1. A user with m episodes changes every sum by up to m times as much as a user with one episode,
+    so each episode gets mu / m.
     """
     if question.epsilon is not None:
         own = _sensitivities(features, states, row, episodes, pure=True)
@@ -864,7 +868,8 @@ def _sensitivities(
 ) -> dict[str, float]:
     """Return the sensitivity of each statistic to one replaced user, in the units of :func:`_scales`.
 
-    Noise of scale s then has the loss sensitivity / s, also for the GOE(s) noise of the Gram matrix.
+    Noise of scale s then has the loss sensitivity / s. The same formula is valid for the GOE(s) noise of the
+    Gram matrix.
     """
     b = features.bound
     if pure:
@@ -890,9 +895,11 @@ def _sensitivities(
 def planned_records(
     plan: Sequence[Question], features: Features, layout: Layout, exact: bool, episodes: int
 ) -> tuple[MechanismRecord, ...]:
-    """Return one privacy record for all questions; empty if the questions have no budget.
+    """Return one privacy record for all questions. Empty if the questions have no budget.
 
-    ``exact`` is True for exact (discrete) noise and False for continuous noise.
+    plan, features, layout, episodes : as in :class:`ResponseSession`.
+
+    exact : True for exact (discrete) noise, False for continuous noise.
     """
     if not plan[0].private:
         return ()
@@ -945,7 +952,7 @@ def _exact_grids(
         row = _target(question, question.low, question.high, features.nonneg).row
         widest = math.ceil(_widest(question, features)) if question.reward else 0
         for name, scale in _scales(question, features, states, row, episodes).items():
-            # These are the least and the largest possible number of grid units in 1.
+            # Least and largest possible number of grid units in 1.
             least = most = _GRID * {"gram": _GRID, "successors": states}.get(name, 1)
             if name == "start":
                 least = most = 1

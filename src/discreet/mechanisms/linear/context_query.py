@@ -1,13 +1,13 @@
 """Query of linear sums over users with real-valued contexts, with its sensitivity, for contextual bandits.
 
-A user with context x takes action a and has reward r. With phi = phi(x) from a public
-:class:`~discreet.device.feature_map.FeatureMap`, the sums of phi phi^T and of phi (r - 1/2) over users are
-released for each block. Each action is a block, or all actions are one block if the features are shared. The
-contribution does not depend on the user's plan. Rewards may be real numbers in [0, 1].
+A user with context x takes action a and has reward r. A public
+:class:`~discreet.device.feature_map.FeatureMap` gives phi = phi(x). For each block, the sums of phi phi^T and
+of phi (r - 1/2) over users are released. Each action is a block, or all actions are one block if the features
+are shared. The contribution does not depend on the user's plan. Rewards may be real numbers in [0, 1].
 
-Sensitivity (neighbours: one user's whole record is replaced): see :mod:`discreet.device.context_form`. With
-bound 1 and Gaussian noise of scale s on all matrices (GOE) and all responses, all blocks together are
-(5/4)/s-GDP, whatever the number of actions. For other scales, lemma 3 of
+Sensitivity (neighbours: one user's whole record is replaced): see :mod:`discreet.device.context_form`.
+Suppose that phi has bound 1, and that Gaussian noise of scale s is added to all matrices (GOE) and all
+responses. Then all blocks together are (5/4)/s-GDP for any number of actions. For other scales, lemma 3 of
 :mod:`discreet.mechanisms.linear.sensitivities` holds at the least scale of each family.
 """
 
@@ -36,7 +36,7 @@ __all__ = ["ContextQuery", "ContextRecord", "ContextRecords"]
 
 @dataclass(frozen=True)
 class ContextRecord:
-    """Record of one user with a real-valued context. It is raw data.
+    """Record of one user with a real-valued context. The record is raw data.
 
     contexts : (1, *features.shape) float64. Every value is allowed.
 
@@ -56,7 +56,7 @@ class ContextRecord:
 
 @dataclass(frozen=True)
 class ContextRecords:
-    """Records of n users, one row for each user as in :class:`ContextRecord`.
+    """Records of n users. Each row is the record of one user, as in :class:`ContextRecord`.
 
     contexts : (n, 1, *features.shape).
 
@@ -81,7 +81,7 @@ class ContextRecords:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ContextQuery(LinearQuery):
-    """Gram matrices and responses of contexts, by block.
+    """Query with a Gram matrix and a response for each block of contexts.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class ContextQuery(LinearQuery):
     gram_ratio : float
         Noise scale of the Gram matrices divided by that of the responses, above 0.
 
-    Raises ``ValueError`` on values that are not allowed.
+    Raises ``ValueError`` for values that are not allowed.
     """
 
     __repr__ = brief
@@ -127,7 +127,7 @@ class ContextQuery(LinearQuery):
 
     # -------------------------------------------------------------------------- privacy loss
     def losses(self, noise: Noise, scales: Mapping[str, Floats]) -> tuple[float, ...]:
-        """Return the one loss of all blocks: mu by lemma 3 (epsilon for Laplace noise)."""
+        """Return a tuple with the joint loss of all blocks: mu by lemma 3, or epsilon for Laplace noise."""
         matrix, vector = float(scales[GRAM].min()), float(scales[RESPONSE].min())
         if noise == "triangle":
             matrix /= math.sqrt(2.0)  # noise N(0, s^2) on the diagonal is at least GOE(s / sqrt(2))
@@ -139,7 +139,7 @@ class ContextQuery(LinearQuery):
         return range(self.features.blocks)
 
     def units(self, noise: Noise) -> tuple[Unit, ...]:
-        """Return the one unit of all blocks."""
+        """Return a tuple with one unit that contains all blocks."""
         at = {GRAM: np.full(1, self.gram_ratio), RESPONSE: np.ones(1)}
         scale, l1 = self.losses(noise, at)[0], math.sqrt(self.features.dimension)
         if noise == "laplace":
@@ -153,8 +153,8 @@ class ContextQuery(LinearQuery):
     def checked(self, given: Any, users: int | None = None) -> Any:
         """Check one record, or the records of ``users`` users, and return copies.
 
-        ``given`` : ContextRecord or ContextRecords. Raises ``ValueError`` on another type, on other shapes,
-        and on actions or rewards out of range.
+        given : ContextRecord or ContextRecords. Raises ``ValueError`` for another type, for other shapes, and
+            for actions or rewards out of range.
         """
         kind = ContextRecord if users is None else ContextRecords
         if not isinstance(given, kind):
@@ -183,7 +183,7 @@ class ContextQuery(LinearQuery):
         return self.features.blocks, p * (p + 1) // 2
 
     def sums_of(self, records: ContextRecords) -> dict[str, Floats]:
-        """Return the exact sums of checked records by family. Matrices are given by their upper triangles."""
+        """Return the exact sums of checked records by family. Matrices are stored as upper triangles."""
         phi, block = self.form.rows(records.contexts[:, 0], records.actions[:, 0])
         y = records.rewards[:, 0] - 0.5
         found = {GRAM: np.zeros(self._triangles), RESPONSE: np.zeros(self.form.shapes[RESPONSE])}
@@ -196,5 +196,5 @@ class ContextQuery(LinearQuery):
         return found
 
     def parts(self, record: ContextRecord) -> tuple[Any, Ints, Floats]:
-        """Return contexts, actions and rewards of a record, the arguments of the device."""
+        """Return the contexts, actions and rewards of a record, which are the arguments of the device."""
         return record.contexts, record.actions, record.rewards

@@ -35,9 +35,9 @@ class ContextChannel(LinearChannel):
             raise ValueError(f"plan.policy has shape {policy.shape}: must be {shape} finite coefficients")
 
     def add_many(self, s: ChannelSession, records: Any) -> None:
-        """Count the users of checked records, then add them.
+        """Count the users of checked records and then add the records.
 
-        Under exact noise each record is rounded on its own. Otherwise the sum of the batch is added at once.
+        With exact noise each record is rounded separately. Otherwise the sum of the batch is added at once.
         """
         if self.grid is not None:
             for record in records:

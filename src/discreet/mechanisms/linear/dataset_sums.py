@@ -1,17 +1,17 @@
-"""Stored user records (raw data), and the sums over the records of a step that queries need.
+"""Stored user records (raw data), and the sums over the records of one step.
 
 Features and weights are functions of the pair p = (s, a). Every question of
 :mod:`discreet.mechanisms.linear.adaptive_queries` is therefore a function of the following sums over the
-records of a step:
+records of one step:
 
 * n_p, the number of records with pair p, and R_p, the sum of the rewards of these records;
 * the sum of values[s'] over the records with pair p, for a public array ``values``;
 * for each s', the sum of x[p] over the records that lead to s', for a public table x.
 
-If the table of (pair, next state) counts of all steps is small, only this table is stored. The decision
-depends only on public sizes (:data:`MOST_CELLS`). The cost of a question and the memory then do not depend on
-the number of users. Otherwise the records of each step are stored, in as few bytes as their ranges need.
-Integer arrays give integer sums, which are exact below 2^63. In floating point the results of the two forms
+If the table of (pair, next state) counts of all steps is small, only this table is stored. The choice depends
+only on public sizes (:data:`MOST_CELLS`). The cost of a question and the memory then do not depend on the
+number of users. Otherwise the records of each step are stored, in as few bytes as their ranges need. Integer
+arrays give integer sums, which are exact below 2^63. In floating point the results of the two storage forms
 differ by rounding.
 """
 
@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints
 
-MOST_CELLS = 2**23  # largest H S A S (with halves: 2 H S A S) for tables of counts, which then need 64 MB
+# largest H S A S (with halves: 2 H S A S) for tables of counts; these tables then need 64 MB
+MOST_CELLS = 2**23
 
 _BEGINS = np.array([-1, 0, 0, -1, -1, 0, -1], np.int64)  # selects the sums of transitions and of rewards
 
@@ -44,9 +45,9 @@ class Stored:
     rewards
         True if sums of rewards are needed.
     dense
-        True: store counts; False: store records. None: the size of the table of counts decides.
+        True: store counts; False: store records. None: choose by the size of the table of counts.
     fine
-        True if rewards are multiples of 2^-20 or of a coarser power of two. Single precision is then enough.
+        True if rewards are multiples of 2^-20 or of a larger power of two. Single precision is then enough.
     """
 
     _STATE = ("_cells", "_sums", "_chunks")  # raw data that are saved in a file
@@ -112,7 +113,7 @@ class Stored:
             raise ValueError("sums: must be given user by user, these sizes are too many to keep counts")
 
     def check(self) -> None:
-        """Raise ``ValueError`` unless records read from a file fit these states and pairs."""
+        """Raise ``ValueError`` unless records read from a file are valid for these states and pairs."""
         horizon = self._horizon
         for chunk in self._chunks:
             pairs, to, rewards, half = chunk
@@ -135,12 +136,12 @@ class Stored:
         self._cells, self._sums, self._chunks = self._cells[:0], self._sums[:0], []
 
     def _table(self, step: int, half: int | None) -> Ints:
-        """Return the (P, S) counts of (pair, next state) at a step, for one half or for all users (None)."""
+        """Return (P, S) counts of (pair, next state) at a step, for half 0, half 1, or all users (None)."""
         table: Ints = self._cells[:, step].sum(axis=0) if half is None else self._cells[half, step]
         return table
 
     def visits(self, step: int, half: int | None) -> Ints:
-        """Return (P,) n_p, the number of records with each pair."""
+        """Return the (P,) numbers n_p of records with each pair."""
         from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 
         if self.dense:
@@ -152,7 +153,7 @@ class Stored:
         return out
 
     def rewards(self, step: int, half: int | None) -> Floats:
-        """Return (P,) R_p, the sum of rewards at each pair.
+        """Return the (P,) sums R_p of the rewards at each pair.
 
         The sums are exact if rewards are multiples of a power of two.
         """

@@ -1,30 +1,27 @@
 r"""Square-root factorization mechanism with exact noise: prefix sums are estimated from noisy integers.
 
 :mod:`discreet.core.correlated_noise.square_root_toeplitz` adds correlated noise to prefix sums. The weights
-of that noise are real numbers, so the noise is not on a grid and cannot be exact. Here noise is added to
+of that noise are real numbers, so that noise is not on a grid and cannot be exact. This module adds noise to
 integer combinations of the sums:
 
     y_n = sum_{j < n} k_j x_{n - j} + z_n,      k_j = round(2^m c_j),  c_j = binom(2j, j) 4^{-j},  m = 6.
 
 x_i are the integer sums of the time steps (batches of users). z_n is fresh discrete Gaussian noise of
 parameter 2^m nu s, with nu = ||k||_2 / 2^m over the M releases, rounded up. Replacing a user changes x_i of
-one time step i by an integer vector v, and y_n by the integer vector k_{n - i} v. Since these changes are
-integers (Canonne, Kamath and Steinke 2020), all releases together satisfy zero-concentrated DP with
+one time step i by an integer vector v. The combination y_n then changes by the integer vector k_{n - i} v.
+Since these changes are integers (Canonne, Kamath and Steinke 2020), all releases together satisfy
+zero-concentrated DP with
 
     rho = sum_n sum_cells (k_{n-i} v)^2 / (2 (2^m nu s)^2) <= sum_cells v^2 / (2 s^2),
 
-which is the loss of one sum with noise of scale s. ``levels`` is therefore 1. The noise z_n is fresh at
-release n. The data of a time step first enter the release after this time step, so later users may depend on
-earlier releases. All computation with y is post-processing, including floating-point arithmetic. With
-b(x) = 1 / ((1 - x) c(x)) for the rounded c, sum_j b_j y_{n - j} / 2^m is the prefix sum plus noise of
-variance (nu s)^2 sum_{j < n} b_j^2.
+This is the loss of one sum with noise of scale s. ``levels`` is therefore 1. The noise z_n is fresh at
+release n. The data of a time step are used first in the release after this time step, so later users may
+depend on earlier releases. All computation with y is post-processing, including floating-point arithmetic.
+Let b(x) = 1 / ((1 - x) c(x)) for the rounded c. Then sum_j b_j y_{n - j} / 2^m is the prefix sum plus noise
+of variance (nu s)^2 sum_{j < n} b_j^2.
 
-Rounding c increases the noise only slightly. At M = 20, 200, 1000 and 4000 the root mean square of the noise
-std over the releases, in units of s, is:
-
-- Rounded c: 1.866, 2.599, 3.102 and 3.674.
-- Exact c: 1.866, 2.590, 3.102 and 3.544.
-- Binary tree: 3.24, 5.42, 7.03 and 8.44.
+Rounding c increases the noise only slightly. At M = 4000, the root mean square of the noise std over the
+releases is 3.674 s with rounded c, 3.544 s with exact c and 8.44 s for the binary tree.
 
 The sums of all time steps are stored in the trusted core: M vectors of cells.
 """
@@ -40,7 +37,7 @@ import numpy as np
 from discreet.core.correlated_noise.factorization import Floats, Form, Ints
 from discreet.core.correlated_noise.square_root_toeplitz import Toeplitz
 
-BITS = 6  # m; more bits need integer noise of a larger scale, fewer bits approximate c less well
+BITS = 6  # m; more bits need integer noise of a larger scale, and fewer bits give a worse approximation of c
 MOST_LEAVES = 4097
 
 __all__ = ["BITS", "MOST_LEAVES", "ExactSquareRoot"]
@@ -81,7 +78,7 @@ class ExactSquareRoot(Toeplitz):
 
     @property
     def row(self) -> Floats:
-        """(M,) nu b_j, the weights of the draws in the noise of a prefix sum. The newest draw is first."""
+        """(M,) weights nu b_j of the draws in the noise of a prefix sum, starting with the newest draw."""
         return _tables(self.releases)[1]
 
     @property
@@ -92,7 +89,7 @@ class ExactSquareRoot(Toeplitz):
     def measured(self, leaves: Ints) -> Ints:
         """Return the (cells,) combination sum_j k_j x_{n - j} of the sums x_1 .. x_n of n time steps.
 
-        The argument has the shape (n, cells). The result is exact if it is below 2^63.
+        ``leaves`` : (n, cells) sums of the time steps. The result is exact if it is below 2^63.
         """
         return np.asarray(self.column[: len(leaves)][::-1] @ leaves)
 

@@ -1,9 +1,9 @@
-"""Mechanisms of linear sums: the sums, the noise strategy, the noise, and the privacy loss.
+"""Mechanisms of linear sums: the query, the noise strategy, the noise distribution, and the privacy loss.
 
 The class :class:`LinearMechanism` corresponds to :class:`~discreet.core.count_mechanism.CountMechanism` for
 counts. A user is in N noisy sums (one batch, nodes of a tree, or one message). Each sum consists of units,
-and ``query.losses`` computes the loss of each unit from the scales. For Gaussian noise the squared losses of
-all units in all N sums are added, for Laplace noise the losses themselves. If ``query.requeries`` is True,
+and ``query.losses`` computes the loss of each unit from the scales. The losses of all units in all N sums are
+added for Laplace noise. For Gaussian noise, the squared losses are added. If ``query.requeries`` is True,
 there are planned questions in addition to the sums (:mod:`discreet.mechanisms.linear.adaptive_queries`). The
 guarantee composes their losses with those of the sums.
 """
@@ -51,7 +51,7 @@ _STREAMS: dict[type, Literal["exact", "batches", "walk", "local"]] = {
 
 @dataclass(frozen=True, eq=False)
 class LinearMechanism(SumMechanism):
-    """Mechanism of linear sums, which contains everything that is fixed before any data.
+    """Mechanism of linear sums: everything that is fixed before any data.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class LinearMechanism(SumMechanism):
     noise
         Noise distribution: "goe", "triangle" or "laplace".
     scales
-        Noise scales (n,) for each family, one for each step. Empty for exact sums.
+        Noise scales (n,) of each family, one scale for each step. Empty for exact sums.
     grid
         With exact noise, rewards are multiples of 1 / grid. Otherwise None.
     questions
@@ -187,16 +187,16 @@ class LinearMechanism(SumMechanism):
     def inexact(
         query: LinearQuery, noise: Noise, scales: Mapping[str, Floats], grid: int, walk: Walk | None
     ) -> str:
-        """Return the reason why noise of these scales cannot be exact, or an empty text if it can be exact.
+        """Return the reason why noise of these scales cannot be exact, or an empty string if it can be exact.
 
         query, noise, scales, grid : as in the class.
 
-        ``walk`` : noise strategy for prefix sums, or None.
+        ``walk`` : factorization for prefix sums, or None.
         """
         low, high = _NOISE_UNITS
         units = query.block_scales(scales, noise) / query.block_units(grid)
         if isinstance(walk, ExactSquareRoot):
-            # Its draws are summed as integers, so the noise can have a larger scale.
+            # the draws of this factorization are summed as integers, so the noise can have a larger scale
             units, high = walk.norm * units, _MOST_UNITS
         bad = np.flatnonzero((units < low) | (units > high))
         if not bad.size:
@@ -215,13 +215,13 @@ class LinearMechanism(SumMechanism):
 
     @property
     def trust(self) -> Trust:
-        """Trust model, i.e. who sees raw data."""
+        """Trust model: the party that sees raw data."""
         return {"exact": "none", "local": "local"}.get(self.stream, "joint")  # type: ignore[return-value]
 
     # -------------------------------------------------------------------------- privacy loss
     @cached_property
     def records(self) -> tuple[MechanismRecord, ...]:
-        """Privacy records of the noisy sums and of the planned questions; empty without noise."""
+        """Privacy records of the noisy sums and of the planned questions. Empty without noise."""
         if isinstance(self.strategy, Exact):
             return ()
         losses = self.query.losses(self.noise, self.scales)
@@ -262,7 +262,7 @@ class LinearMechanism(SumMechanism):
 
     # -------------------------------------------------------------------------- noise distributions
     def terms(self, n: int, leaf: int, senders: int, noises: int | None) -> tuple[float, float]:
-        """Return the number of noise terms in the release after ``n`` users, and the largest number so far.
+        """Return the number of noise terms in the release after n users, and the largest number so far.
 
         Both numbers are public.
 
@@ -270,8 +270,8 @@ class LinearMechanism(SumMechanism):
 
         senders : number of devices that sent a message, under local trust.
 
-        noises : number of closed batches; None: all scheduled ones. Skipping a scheduled release merges two
-            batches into one.
+        noises : number of closed batches. None: all scheduled batches. If a scheduled release is skipped, two
+            batches are merged into one.
         """
         if n == 0 or self.stream == "exact":
             return 0.0, 0.0
@@ -284,7 +284,7 @@ class LinearMechanism(SumMechanism):
         return terms, terms
 
     def laws(self, terms: tuple[float, float]) -> dict[str, GoeLaw | VectorLaw]:
-        """Return the noise distributions, by family, for the numbers of noise terms from :meth:`terms`."""
+        """Return the noise distribution of each family for the numbers of noise terms from :meth:`terms`."""
         found: dict[str, GoeLaw | VectorLaw] = {}
         releases = self.schedule.releases or 2**31
         laplace, discrete = self.noise == "laplace", self.grid is not None
@@ -300,7 +300,7 @@ class LinearMechanism(SumMechanism):
         return found
 
     def laws_at(self, n: int) -> dict[str, GoeLaw | VectorLaw]:
-        """Return the noise distributions, by family, after ``n`` users if all of them send a message."""
+        """Return the noise distribution of each family after ``n`` users if all of them send a message."""
         return self.laws(self.terms(n, self.schedule.leaf_at(n, self.leaf), n, None))
 
 

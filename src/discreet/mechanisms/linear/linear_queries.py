@@ -1,16 +1,17 @@
 """Queries of linear statistics summed over arriving users, for UCRL-VTR and LSVI, with their sensitivities.
 
 A user's contribution depends only on the user's trajectory and on public arrays of the user's plan
-(``Plan.context``). It does not change after the user's episode. Local noise, batches and trees can therefore
-be used for sums of contributions.
+(``Plan.context``). The contribution does not change after the user's episode. The contributions can therefore
+be summed with local noise, batches or trees.
 
-:class:`MixtureQuery` (value-targeted regression, Luyo et al. 2021). At steps h = 0 .. H - 2, with
-V = ``context["values"]`` (H + 1, S), b = b_{h+1} the bound of V_{h+1} and a public centre c and scale m,
+:class:`MixtureQuery` is for value-targeted regression (Luyo et al. 2021). Let V = ``context["values"]`` (H +
+1, S), let b = b_{h+1} be the bound of V_{h+1}, and let c and m be a public centre and a public scale. At
+steps h = 0 .. H - 2,
 
     x = phi_{(V_{h+1} - c) / m}(s_h, a_h),   y = (V_{h+1}(s_{h+1}) - c) / m.
 
-The sums of x x^T and of x y over users are released. The argument ``targets`` sets c and m, and so the bounds
-of x and y (their *contract*):
+The sums of x x^T and of x y over users are released. The argument ``targets`` determines c and m, and
+therefore the bounds of x and y (their *contract*):
 
 - "raw": c = 0, m = 1; ||x|| <= b F01, y in [0, b].
 - "centred": c = b / 2, m = 1; ||x|| <= b F+- / 2, y in [-b/2, b/2].
@@ -18,35 +19,35 @@ of x and y (their *contract*):
 
 :class:`~discreet.mechanisms.features.MixtureFeatures` certifies F01 and F+-. The trusted core computes range
 and mid-range from V_{h+1} over *all* states. If the range is at most 1e-9 b, users contribute zeros, because
-rounding errors would dominate. Values are projected to [0, b], then x and y to the sets of their contracts.
-Values that are not finite become 0. The map is fixed in advance and never raises, so each sensitivity holds
-for any context and any device.
+rounding errors would dominate. Values are projected to [0, b]. After that, x and y are projected to the sets
+of their contracts. Values that are not finite become 0. The map is fixed in advance and never raises an
+exception, so each sensitivity holds for any context and any device.
 
 Weights w(s, a) in [0, W] are given as ``context["weights"]`` (H - 1, S, A), with W = ``largest_weight``. The
 pair is then (sqrt(w) x, sqrt(w) y), and its bounds are multiplied by sqrt(W).
 
-``second`` adds a pair for second moments, without weights. For V-bar = (V - c) / m, this pair is
+``second`` adds a pair for second moments, without weights. With V-bar = (V - c) / m, this pair is
 
     x2 = phi_{V-bar^2},   y2 = V-bar(s')^2 in [0, q],   ||x2|| <= q F01.
 
 Here q = b^2 (raw), b^2/4 (centred) or 1/4 (span).
 
 :class:`GramQuery` (linear MDPs, LSVI) releases phi phi^T. With ``model`` it also releases phi (e_{s'} -
-1/S)^T (steps 0 .. H - 2: V_H = 0) and phi (r - 1/2). Planning with any later V then has no further privacy
-cost.
+1/S)^T (steps 0 .. H - 2, since V_H = 0) and phi (r - 1/2). Planning with any later V then has no further
+privacy cost.
 
-Sensitivities. Each step of a query, or each of its pairs at a step, is a :class:`Unit`. Its exact mu at given
-scales, for any arrays, is given by lemma 3 (a pair) or 5 (the model form) of
-:mod:`discreet.mechanisms.linear.sensitivities`. The units of a user are independent Gaussian releases given
-earlier ones, so their values of mu^2 are summed. If two units share a step (weighted and second pair) the sum
-is an upper bound. For Laplace noise the l1 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities`
-are summed, with the bound a on ||x||_1 for the released x.
+Sensitivities. A :class:`Unit` is one step of a query, or one pair of a query at one step. For any arrays,
+lemma 3 (a pair) or lemma 5 (the model form) of :mod:`discreet.mechanisms.linear.sensitivities` gives its
+exact mu at given scales. The units of a user are independent Gaussian releases given earlier ones, so their
+values of mu^2 are summed. If two units share a step (weighted and second pair), the sum is an upper bound.
+For Laplace noise, the l1 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` are summed. These
+sensitivities use the bound a on ||x||_1 for the released x.
 
 Budget. ``over_steps`` gives each unit a share of mu^2 (for Laplace noise: of epsilon):
 
-- "power": for Gaussian noise and the targets "raw" and "centred", shares proportional to b_{h+1}^{4/3} (the
-  noise scale s_h is then also proportional to b_{h+1}^{4/3}). In the model form, shares proportional to
-  b_h^{2/3}. For the targets "span", equal shares.
+- "power": for Gaussian noise and the targets "raw" and "centred", the shares are proportional to
+  b_{h+1}^{4/3} (the noise scale s_h is then also proportional to b_{h+1}^{4/3}). In the model form, the
+  shares are proportional to b_h^{2/3}. For the targets "span", all shares are equal.
 - "flat": equal shares.
 - "noise": shares such that s_h is the same for all steps.
 - A tuple: the shares themselves.
@@ -100,7 +101,7 @@ Noise = Literal["goe", "triangle", "laplace"]
 - "laplace": Laplace(s) in the upper triangle, mirrored.
 """
 
-_WEIGHTS = 1e-30, 1e30  # range of largest_weight, in which its powers are finite
+_WEIGHTS = 1e-30, 1e30  # range of largest_weight; its powers are finite in this range
 OverSteps = str | tuple[float, ...]
 
 __all__ = [
@@ -115,18 +116,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Unit:
-    """Statistics of one step whose privacy loss is computed jointly.
+    """Statistics of one step with a jointly computed privacy loss.
 
     Parameters
     ----------
     step
         Step h, or the indices of several blocks with common scales.
     share
-        Share of mu^2 (of epsilon for Laplace noise) of the whole query.
+        Share of the unit in mu^2 of the whole query (Laplace noise: in its epsilon).
     scales
         Noise scales by family at which the unit is exactly 1-GDP (Laplace noise: 1-DP).
     own
-        Sensitivity of each family alone, in units in which noise of scale s has the privacy loss own / s.
+        Sensitivity of each family alone. With noise of scale s, the privacy loss of the family alone is own /
+        s.
     """
 
     step: int | tuple[int, ...]
@@ -142,7 +144,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Pair:
-    """Statistics x x^T and x y of one kind, at steps 0 .. ``steps`` - 1, with their bounds at each step.
+    """Statistics x x^T and x y of one kind at steps 0 .. ``steps`` - 1, with their bounds at each step.
 
     Parameters
     ----------
@@ -159,9 +161,9 @@ class Pair:
     share
         Share of the pair in the budget of the query.
     ratio
-        Ratio of the noise scale of the matrix to that of the vector, which is set to the bound of the
-        features. With this ratio the unit of the features does not matter (if features are multiplied by c,
-        the scales are multiplied by c^2 and c).
+        Ratio of the noise scale of the matrix to that of the vector, equal to the bound of the features. With
+        this ratio the unit of the features does not matter (if features are multiplied by c, the scales are
+        multiplied by c^2 and c).
     """
 
     matrix: str
@@ -181,7 +183,7 @@ class Pair:
         return len(self.bounds)
 
     def loss(self, step: int, gram_scale: float, response_scale: float, noise: Noise) -> float:
-        """Return mu (epsilon for Laplace noise) of the pair at one step under noise of these scales."""
+        """Return the mu of the pair at one step under noise of these scales (Laplace noise: its epsilon)."""
         b, c = self.bounds[step], self.high[step] - self.low[step]
         if noise == "laplace":
             a = self.l1[step]
@@ -190,7 +192,7 @@ class Pair:
         return gram.pair_mu(2 * alpha if noise == "triangle" else alpha, beta, self.target)
 
     def unit(self, step: int, noise: Noise, share: float) -> Unit:
-        """Return the unit of the pair at one step. If features have bound 1, both its scales are equal."""
+        """Return the unit of the pair at one step. If features have bound 1, its two scales are equal."""
         b, c, a = self.bounds[step], self.high[step] - self.low[step], self.l1[step]
         scale = self.loss(step, self.ratio, 1.0, noise)
         if noise == "laplace":
@@ -218,16 +220,17 @@ class LinearQuery(ABC):
 
     @property
     def requeries(self) -> bool:
-        """Return True if stored trajectories are queried again (``session.answer``)."""
+        """True if stored trajectories are queried again (``session.answer``)."""
         return False
 
     # -------------------------------------------------------------------- defined by subclasses
     @property
     @abstractmethod
     def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Map the name of each family to its shape.
+        """Shape of each family, by name.
 
-        The first axis is the step: matrices have the shape (n, d, d), other families (n, ...).
+        The first axis is the step. Matrices have the shape (n, d, d), and other families have the shape (n,
+        ...).
         """
 
     @abstractmethod
@@ -239,26 +242,29 @@ class LinearQuery(ABC):
 
     @abstractmethod
     def units(self, noise: Noise) -> tuple[Unit, ...]:
-        """Return the units for this kind of ``noise``, in the order of :meth:`losses`; shares sum to 1."""
+        """Return the units for this kind of ``noise``, in the order of :meth:`losses`.
+
+        The shares sum to 1.
+        """
 
     @abstractmethod
     def copy(self) -> LinearQuery:
-        """Return an equal query with copies of all arrays, whose bounds are certified again."""
+        """Return an equal query with copies of all arrays. The bounds of the copies are certified again."""
 
     @property
     @abstractmethod
     def form(self) -> LinearForm:
-        """Public configuration that a device needs for its contribution; computed once."""
+        """Public configuration that a device needs to compute its contribution. The configuration is computed
+        once.
+        """
 
     @abstractmethod
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return, by family, the sum of the contributions of a batch whose users share one context.
+        """Return the sum of contributions by family, for a batch of users with the same context.
 
-        Matrices are given as upper triangles.
+        Matrices are returned as upper triangles.
 
-        prepared : the plan's public arrays.
-
-        sums : the batch's exact count tables. Their names are in ``simulated``.
+        prepared : the plan's public arrays. sums : the batch's exact count tables, named as in ``simulated``.
         """
 
     # ---------------------------------------------------------------------------- users' records
@@ -291,7 +297,8 @@ class LinearQuery(ABC):
     def user_tables(
         self, prepared: Prepared, record: Trajectory, grid: int | None = None
     ) -> dict[str, Floats]:
-        """Return one user's contribution by family. Matrices are upper triangles (n, d (d + 1) / 2).
+        """Return one user's contribution by family. Matrices are returned as upper triangles (n, d (d + 1) /
+        2).
 
         prepared : the plan's public arrays (:meth:`prepared`).
 
@@ -305,7 +312,7 @@ class LinearQuery(ABC):
     # --------------------------------------------------------------------------- the flat vector
     @property
     def support(self) -> Mapping[str, NDArray[np.bool_]]:
-        """Boolean array for each family that marks the cells with noise. All cells have noise."""
+        """Boolean array for each family, True for the cells with noise. All cells have noise."""
         return {name: np.ones(shape, bool) for name, shape in self.families.items()}
 
     def is_gram(self, family: str) -> bool:
@@ -314,12 +321,15 @@ class LinearQuery(ABC):
 
     @property
     def blocks(self) -> tuple[tuple[str, int, bool], ...]:
-        """(family, step, diagonal) of each block of consecutive cells with the same scale, in order."""
+        """(family, step, diagonal) of each block, in order.
+
+        A block is consecutive cells with the same scale.
+        """
         return self.form.blocks
 
     @property
     def offsets(self) -> Ints:
-        """Start of each block in the flat vector, and then the length of the vector; shape (blocks + 1,)."""
+        """First cell of each block in the flat vector, and the length of the vector, shape (blocks + 1,)."""
         return self.form.offsets
 
     @property
@@ -373,9 +383,9 @@ class LinearQuery(ABC):
     def contribution(
         self, trajectory: Trajectory, context: Mapping[str, Any] | None = None
     ) -> Mapping[str, Floats]:
-        """Return the contribution of one ``trajectory`` to every family, as complete arrays; for tests.
+        """Return the contribution of one ``trajectory`` to every family as complete arrays, for tests.
 
-        context : arrays of the plan.
+        context : public arrays of the plan.
 
         Raises ``ValueError`` if the record is invalid or the context lacks an array that the query needs.
         """
@@ -387,8 +397,8 @@ class LinearQuery(ABC):
 
         The result is the supremum of the norm of all changes, each multiplied by the weight of its family.
 
-        norm : "l1" or "l2". The l2 norm of a matrix is in the metric of GOE noise: Frobenius norm over
-        sqrt(2).
+        norm : "l1" or "l2". The l2 norm of a matrix is its Frobenius norm divided by sqrt(2), which is the
+            metric of GOE noise.
 
         weight : weight of each family.
         """
@@ -397,7 +407,9 @@ class LinearQuery(ABC):
         return math.fsum(found) if norm == "l1" else math.hypot(*found)
 
     def calibrated(self, noise: Noise, loss: float, levels: int) -> dict[str, Floats]:
-        """Return the noise scales at which a user in ``levels`` noisy sums has the privacy loss ``loss``.
+        """Return the noise scales for which a user in ``levels`` noisy sums has the loss ``loss``.
+
+        ``loss`` is the total privacy loss of the user in these sums.
 
         Each family has (n,) scales, one for each step.
 
@@ -437,7 +449,7 @@ def _upper(matrices: Floats) -> Floats:
 
 
 def _shares(over_steps: OverSteps, single: Sequence[float], power: Sequence[float], noise: Noise) -> Floats:
-    """Return (n,) shares by step that sum to 1.
+    """Return (n,) shares of the steps, which sum to 1.
 
     single : privacy loss of each step alone, at noise scale 1.
 
@@ -477,27 +489,29 @@ class MixtureQuery(LinearQuery):
     features : MixtureFeatures
         Features with certified bounds.
     targets : "span", "centred" or "raw"
-        Centre and scale of the targets: see the module's docstring.
+        Centre and scale of the targets; see the module docstring.
     clip : "remaining" or "horizon"
-        Bound b_{h+1} of the values. "remaining": the number of remaining steps, H - 1 - h for h starting at
+        Bound b_{h+1} of the values. "remaining": the number of remaining steps, H - 1 - h, where h starts at
         0. "horizon": H, as in the paper.
     second : bool
         Add the pair of second moments (UCRL-VTR+).
     largest_weight : float
-        W, the bound of ``context["weights"]``; weights outside [0, W] are projected.
+        W, the bound of ``context["weights"]``. Weights outside [0, W] are projected onto this interval.
     rewards : None, "tabular" or Features
         None: rewards are known. "tabular": noisy visits and noisy sums of r - 1/2 are released. Features psi:
         a separate pair is released, the sums of psi psi^T and psi (r - c). If 1 is in the span of psi
         (``psi.constant``), c = 1/2, and the sensitivity is that of the centred case of lemma 3. Otherwise
-        c = 0, because centring would bias the estimate, and the sensitivity is that of the raw case.
+        centring would bias the estimate. Then c = 0, and the sensitivity is that of the raw case.
     over_steps : "power", "flat", "noise" or tuple
-        Split of each pair's budget over steps: see the module's docstring.
+        Rule or shares that split each pair's budget over steps; see the module docstring.
     moment_share : float in (0, 1)
-        With ``second``, share of the first pair in the budget that the two pairs of values have.
+        Used with ``second``. The two pairs of values have a common budget, and this is the share of the first
+        pair.
     reward_share : float in (0, 1)
-        Share of the rewards in the budget, if rewards are unknown.
+        Share of the rewards in the budget. Used only if rewards are unknown.
 
-    Raises ``ValueError`` on values that are not allowed, or if features have other sizes than the layout.
+    Raises ``ValueError`` for values that are not allowed, or if the sizes of the features differ from those
+    of the layout.
 
     The families are "gram" (H - 1, d, d) and "response" (H - 1, d). With ``second`` there are also
     "second_gram" and "second_response" of the same shapes. Tabular rewards add "visits" and
@@ -546,7 +560,7 @@ class MixtureQuery(LinearQuery):
             put(self, name, share)
 
     def copy(self) -> MixtureQuery:
-        """Return an equal query with copies of all arrays, whose bounds are certified again."""
+        """Return an equal query with copies of all arrays. The bounds of the copies are certified again."""
         own, rewards = self.features, self.rewards
         features = MixtureFeatures(
             own.table, own.weight_bound, bound=own.bound, signed_bound=own.signed_bound, l1=own.l1,
@@ -639,7 +653,7 @@ class MixtureQuery(LinearQuery):
         return found
 
     def losses(self, noise: Noise, scales: Mapping[str, Floats]) -> tuple[float, ...]:
-        """Return the loss of every pair at every step (lemma 3), then the losses of tabular rewards."""
+        """Return the loss of every pair at every step (lemma 3), and then the losses of tabular rewards."""
         found = [
             pair.loss(h, float(scales[pair.matrix][h]), float(scales[pair.vector][h]), noise)
             for pair in self.pairs
@@ -653,7 +667,7 @@ class MixtureQuery(LinearQuery):
         return tuple(found)
 
     def units(self, noise: Noise) -> tuple[Unit, ...]:
-        """Return one unit for each pair and step, then the units of tabular rewards."""
+        """Return one unit for each pair and step, and then the units of tabular rewards."""
         found: list[Unit] = []
         for pair in self.pairs:
             single = [pair.loss(h, pair.ratio, 1.0, noise) for h in range(pair.steps)]
@@ -670,7 +684,7 @@ class MixtureQuery(LinearQuery):
 
     @cached_property
     def form(self) -> MixtureForm:
-        """Public configuration that a device needs for its contribution."""
+        """Public configuration that a device needs to compute its contribution."""
         return MixtureForm(
             states=self.layout.states,
             actions=self.layout.actions,
@@ -690,7 +704,7 @@ class MixtureQuery(LinearQuery):
         )
 
     def _rows(self, pair: Pair, prepared: Prepared, step: int, at: Ints) -> Floats:
-        """Return x (n, d) at one step, for the n state-action pairs with the indices ``at``."""
+        """Return x (n, d) at one step for n state-action pairs. ``at`` has the indices of these pairs."""
         if pair.matrix == REWARD_GRAM:
             assert isinstance(self.rewards, Features)
             return self.rewards.rows[at]
@@ -701,12 +715,12 @@ class MixtureQuery(LinearQuery):
         return x
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return the sums of a batch by family. Matrices are upper triangles (n, d (d + 1) / 2).
+        """Return the sums of a batch by family. Matrices are returned as upper triangles (n, d (d + 1) / 2).
 
         prepared : the plan's public arrays (:meth:`prepared`).
 
-        sums : the batch's exact count tables. Their names are in ``simulated``. Raises ``ValueError`` if a
-            table is missing.
+        sums : the batch's exact count tables, named as in ``simulated``. Raises ``ValueError`` if a table is
+            missing.
         """
         visits, moves, rewards = _count_tables(self.layout, sums)
         found: dict[str, Floats] = {}
@@ -750,7 +764,7 @@ def _count_tables(layout: Layout, sums: Mapping[str, Floats]) -> tuple[Floats, F
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GramQuery(LinearQuery):
-    """Gram matrices of linear MDPs, with next states and rewards (model form) or with later responses.
+    """Gram matrices of linear MDPs, with statistics of next states and rewards, or with later responses.
 
     Parameters
     ----------
@@ -762,22 +776,24 @@ class GramQuery(LinearQuery):
         True: the families are "gram" (n, d, d), "successors" (H - 1, d, S) and, unless rewards are known,
         "rewards" (H, d). False: the only family is "gram", and ``session.answer`` answers response queries.
     rewards : bool
-        True if rewards are unknown. The number n of steps with a Gram matrix is then H. Otherwise n = H - 1,
-        since nothing is learned from the last step.
+        True if rewards are unknown. The number n of steps with a Gram matrix is H if ``rewards`` is True.
+        Otherwise n = H - 1, since nothing is learned from the last step.
     over_steps : "power", "flat", "noise" or tuple (n,)
-        Split of the budget over steps: see the module's docstring.
+        Rule or shares that split the budget over steps; see the module docstring.
     shares : tuple
-        Shares of Gram matrix, next states and rewards in the budget of a step (model form). If rewards are
-        known, the last share is not used.
+        Shares of Gram matrix, next states and rewards in the budget of a step (with ``model``). If rewards
+        are known, the last share is not used.
     answer_share : float in (0, 1)
-        Share of responses in the budget if ``model`` is False; the Gram matrices have the remaining share.
+        Share of responses in the budget if ``model`` is False. The Gram matrices have the remaining share.
     centre : bool
         For responses only. True: the middle of the range is subtracted from targets. This is unbiased if
         ``Features.constant`` is True.
     span : "values" or "declared"
-        For responses only. The range is that of the values in the query ("values"), or always [0, b_h].
+        For responses only. "values": the range is that of the values in the query. "declared": the range is
+        always [0, b_h].
 
-    Raises ``ValueError`` on values that are not allowed, or if features have other sizes than the layout.
+    Raises ``ValueError`` for values that are not allowed, or if the sizes of the features differ from those
+    of the layout.
     """
 
     __repr__ = brief
@@ -813,18 +829,18 @@ class GramQuery(LinearQuery):
         checks.choice("span", self.span, ("values", "declared"))
 
     def copy(self) -> GramQuery:
-        """Return an equal query with copies of all arrays, whose bounds are certified again."""
+        """Return an equal query with copies of all arrays. The bounds of the copies are certified again."""
         layout = Layout(self.layout.states, self.layout.actions, self.layout.horizon, self.layout.mask)
         return replace(self, layout=layout, features=self.features.copy())
 
     @property
     def steps(self) -> int:
-        """n, the number of steps with a Gram matrix."""
+        """Number n of steps with a Gram matrix."""
         return self.layout.horizon - (0 if self.rewards else 1)
 
     @property
     def requeries(self) -> bool:
-        """Return True if stored trajectories are queried again (``session.answer``)."""
+        """True if stored trajectories are queried again (``session.answer``)."""
         return not self.model
 
     @cached_property
@@ -839,7 +855,7 @@ class GramQuery(LinearQuery):
         return found
 
     def _parts(self, step: int) -> dict[str, float]:
-        """Return the families of a step, with their shares of the step's budget."""
+        """Return the share of each family of a step in the step's budget."""
         named = dict(zip((GRAM, SUCCESSORS, MODEL_REWARDS), self.shares, strict=True))
         found = {name: named[name] for name, shape in self.families.items() if step < shape[0]}
         total = math.fsum(found.values())
@@ -848,7 +864,7 @@ class GramQuery(LinearQuery):
     def losses(self, noise: Noise, scales: Mapping[str, Floats]) -> tuple[float, ...]:
         """Return the loss of every step by lemma 5.
 
-        Lemma 3 applies to a step without next state, and lemma 1 to a Gram matrix alone.
+        Lemma 3 is used for a step without next state, and lemma 1 for a Gram matrix alone.
         """
         return tuple(
             self._loss(noise, h, {n: float(scales[n][h]) for n in self._parts(h)}) for h in range(self.steps)
@@ -900,7 +916,7 @@ class GramQuery(LinearQuery):
 
     @cached_property
     def form(self) -> GramForm:
-        """Public configuration that a device needs for its contribution."""
+        """Public configuration that a device needs to compute its contribution."""
         return GramForm(
             states=self.layout.states,
             actions=self.layout.actions,
@@ -915,12 +931,12 @@ class GramQuery(LinearQuery):
         )
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return the sums of a batch by family. Matrices are upper triangles (n, d (d + 1) / 2).
+        """Return the sums of a batch by family. Matrices are returned as upper triangles (n, d (d + 1) / 2).
 
         prepared : the plan's public arrays (:meth:`prepared`).
 
-        sums : the batch's exact count tables. Their names are in ``simulated``. Raises ``ValueError`` if a
-            table is missing.
+        sums : the batch's exact count tables, named as in ``simulated``. Raises ``ValueError`` if a table is
+            missing.
         """
         visits, moves, rewards = _count_tables(self.layout, sums)
         d, states = self.features.dimension, self.layout.states

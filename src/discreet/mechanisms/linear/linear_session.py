@@ -1,10 +1,10 @@
 """Channel of linear sums, which sums users' contributions and draws noise.
 
-Calls and errors are those of :mod:`discreet.core.session`: one call at a time, no copies, and a user
-is counted before their contribution is added. The address of a noise is marked as used before the noise is
+Calls and errors are those of :mod:`discreet.core.session`: one call at a time, no copies, and each user is
+counted before the user's contribution is added. The index of a draw is marked as used before the noise is
 drawn. The context of a plan is copied once, when the plan begins.
 
-Streams:
+Kinds of streams:
 
 - "batches": fresh noise on the sum of each batch between two scheduled releases. Release j contains j noise
   terms of scale s.
@@ -12,10 +12,10 @@ Streams:
 - "local": each device adds the noise to its own contribution. k users add k noise terms.
 - "exact": no noise.
 
-Exact noise (secure randomness). Contributions are integers on a public grid, truncated so that all bounds
-stay valid (:meth:`LinearQuery.user_tables`). Noise is discrete Gaussian or Laplace in the same units. All
-released values are functions of the noisy integer sums. In the square-root mechanism, noise is added to
-integer combinations of the batches' sums, and prefix sums are computed from the noisy integers.
+Exact noise (secure randomness). Contributions are integers on a public grid. The contributions are truncated,
+so that all bounds stay valid (:meth:`LinearQuery.user_tables`). Noise is discrete Gaussian or Laplace in the
+same units. All released values are functions of the noisy integer sums. The square-root mechanism adds noise
+to integer combinations of the batches' sums, and computes prefix sums from the noisy integers.
 
 With ``query.requeries`` the session stores the trajectories and answers planned responses about all users so
 far (:class:`Answers`). There is one round of questions at each scheduled release, or at most
@@ -55,13 +55,13 @@ from discreet.mechanisms.local.message_inbox import REACH, DeviceMessages, local
 from discreet.mechanisms.query_queue import Response, asking
 from discreet.mechanisms.saved_state.state_file import resume, state_of
 
-__all__ = ["Answers", "LinearChannel", "LinearEncoder"]
+__all__ = ["Answers", "LinearChannel", "LinearEncoder", "NoiseDraws"]
 
 _MOST_UNITS = 2.0**51  # limit of all contributions to a cell; their sum with noise is exact in float64
 
 
-class _Draws:
-    """Noise of one draw for all cells, in the units of the session's cells."""
+class NoiseDraws:
+    """Generator of the noise of one draw for all cells, in the units of the session's cells."""
 
     def __init__(self, mechanism: LinearMechanism, query: LinearQuery) -> None:
         self.family = kernels.LAPLACE if mechanism.noise == "laplace" else kernels.GAUSSIAN
@@ -85,19 +85,19 @@ class _Draws:
         return noise
 
     def from_coins(self, coins: Coins, factor: float = 1.0) -> Floats:
-        """Return a draw from the random generator ``coins`` (of a device, or secure)."""
+        """Return a draw from the random generator ``coins`` of a device or of a secure source."""
         family = "laplace" if self.family == kernels.LAPLACE else "gaussian"
         grids = [1 if self.discrete else None] * self.scales.size
         return drawn(family, self.scales, self.offsets, coins, grids, factor)
 
     def in_values(self, cells: Floats) -> Floats:
-        """Return cells in the units of the statistics."""
+        """Convert cells from grid units to the units of the statistics."""
         return cells * np.repeat(self.units, np.diff(self.offsets)) if self.discrete else cells.copy()
 
 
 @dataclass(frozen=True, eq=False)
 class LinearEncoder:
-    """Encoder on a local user's device: the user's contribution, with noise in every cell.
+    """Encoder on the device of a local-privacy user: the user's contribution with noise in every cell.
 
     The contribution is computed on the device from the plan's public arrays. Only the noisy cells are sent.
     """
@@ -115,7 +115,7 @@ class LinearEncoder:
         return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Randomize one checked ``trajectory`` under ``plan``; the noise comes from ``coins``.
+        """Randomize one checked ``trajectory`` under ``plan``. The noise comes from ``coins``.
 
         An invalid record raises ``ValueError`` on the device.
         """
@@ -126,19 +126,20 @@ class LinearEncoder:
 
 
 class Answers(ResponseSession):
-    """Planned questions about a growing set of users: users may be added between questions.
+    """Planned questions about a growing set of users. Users may be added between questions.
 
-    A user's record enters each answer after its submission once, and no earlier answer. Given the public
-    arrays of a question, the answer is mu_i-GDP with respect to this record. By adaptive composition, all
-    answers are therefore mu-GDP with mu^2 the sum of all mu_i^2. This is the value for the first user; it is
-    used for all users, because times of arrival are unknown in advance.
+    Each answer after a user's submission includes the user's record once. No earlier answer includes the
+    record. Given the public arrays of a question, the answer is mu_i-GDP with respect to this record. By
+    adaptive composition, all answers are therefore mu-GDP, where mu^2 is the sum of all mu_i^2. This mu is
+    the value for the first user. The guarantee uses it for all users, because times of arrival are unknown in
+    advance.
     """
 
     _what = "session of answers"
 
     def __init__(self, *args: object, **named: object) -> None:
         super().__init__(*args, **named)  # type: ignore[arg-type]
-        if self._key is not None:  # a key that differs from that of the Gram matrices' noise
+        if self._key is not None:  # this key differs from the key of the Gram matrices' noise
             digest = hashlib.blake2b(self._key.tobytes(), digest_size=16, person=b"discreet/answers").digest()
             self._key = np.frombuffer(digest, "<u8").astype(np.uint64)
 
@@ -146,7 +147,7 @@ class Answers(ResponseSession):
         """Allow new users at any time."""
 
     def check_counts(self) -> None:
-        """Raise the ``ValueError`` of :meth:`submit_counts`, except the one for too many users."""
+        """Raise the ``ValueError`` of :meth:`submit_counts`, except the error for too many users."""
         if self._key is None:
             raise ValueError("submit_counts: must not be used with secure randomness (it is for simulation)")
         self._stored.check_counts()
@@ -166,23 +167,24 @@ class Answers(ResponseSession):
 
 
 class LinearChannel(DeviceMessages, Channel):
-    """Sums of one :class:`~discreet.mechanisms.linear.linear_queries.LinearQuery`.
+    """Channel with the sums of one :class:`~discreet.mechanisms.linear.linear_queries.LinearQuery`.
 
-    Raises ``ValueError`` if the mechanism is not a :class:`LinearMechanism`, or its noise cannot be drawn
+    Raises ``ValueError`` if the mechanism is not a :class:`LinearMechanism`, or if its noise cannot be drawn
     from ``randomness``.
     """
 
     def __init__(self, mechanism: LinearMechanism, randomness: Randomness) -> None:
         checks.exactly("mechanism", mechanism, LinearMechanism)
         super().__init__()
-        mechanism = replace(mechanism)  # checked again, and shares no array
+        mechanism = replace(mechanism)  # the mechanism is checked again and shares no array with the caller's
         mechanism.check_source(randomness)
         query = mechanism.query
         self.mechanism, self.query, self.randomness = mechanism, query, randomness
         self.key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
-        self.draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
+        self.draws = NoiseDraws(mechanism, query) if mechanism.stream != "exact" else None
         self.grid, self.local = mechanism.grid, mechanism.stream == "local"
-        self.reach = np.zeros(0)  # bounds of a local user's cells, which honest devices satisfy
+        # bounds on the cells of a local-privacy user; messages of honest devices satisfy them
+        self.reach = np.zeros(0)
         if self.local and self.draws is not None:
             reach = _contributions(query, self.grid) + REACH * self.draws.scales
             self.reach = np.repeat(reach, np.diff(query.offsets))
@@ -199,8 +201,9 @@ class LinearChannel(DeviceMessages, Channel):
         - measured, noises : noisy sum of all closed batches, and the number of noise draws in it.
         - spent : number of noise draws, also for interrupted calls.
         - held, registers : as in the channel of correlated noise.
-        - root : exact square root: cells of the open time step, (n, cells) sums of closed time steps, and
-          measurements.
+        - root : used by the exact square-root mechanism: cells of the open time step, (n, cells) sums of
+          closed time
+          steps, and measurements.
         - prepared : context of the open plan.
         - answers : session that stores users and answers questions, or None.
         """
@@ -219,20 +222,20 @@ class LinearChannel(DeviceMessages, Channel):
         }  # fmt: skip
 
     def drop(self, s: ChannelSession) -> State:
-        """Close the session that answers questions. Nothing is kept."""
+        """Close the session that answers questions. No state is kept."""
         self._ask = None
         if (answers := s.state.get("answers")) is not None:
             answers.close()
         return {}
 
     def plain(self, state: State) -> State:
-        """Return a state in the form that a file contains. ``stored_users`` is empty without requeries."""
+        """Return ``state`` in the form that a file contains. ``stored_users`` is empty without requeries."""
         plain = self.plain_messages(state)
         answers = plain.pop("answers")
         return plain | {"stored_users": {} if answers is None else state_of(answers)}
 
     def from_plain(self, s: ChannelSession, state: State) -> State:
-        """Return the state of a file. Raises ``ValueError`` if it is invalid."""
+        """Return the state read from a file. Raises ``ValueError`` if the state is invalid."""
         state, walk = self.messages_from_plain(s, state), self.mechanism.walk
         if walk is not None and not isinstance(walk, ExactSquareRoot):
             check_registers(walk, state["held"], state["registers"], self.query.cells, s._released_leaf)
@@ -247,7 +250,7 @@ class LinearChannel(DeviceMessages, Channel):
         return self.query.checked(given, users)
 
     def device_for(self, session: int) -> LinearDevice:
-        """Return the device program for a session with this number."""
+        """Return the device program for the session with the number ``session``."""
         return _device_of(self.mechanism, self.query, self.draws, session)
 
     def admit(self, s: ChannelSession, plan: Plan, users: int) -> tuple[Plan, State]:
@@ -258,7 +261,9 @@ class LinearChannel(DeviceMessages, Channel):
         return plan, {"prepared": self.query.prepared(plan.context)}
 
     def encoder(self, s: ChannelSession) -> Encoder:
-        """Return the encoder for devices of the newest plan's users. It shares no array."""
+        """Return the encoder for devices of the newest plan's users. The encoder shares no array with the
+        session.
+        """
         if not self.local:
             return RawEncoder(s._plans)
         prepared = s.state["prepared"]
@@ -269,7 +274,7 @@ class LinearChannel(DeviceMessages, Channel):
         return LinearEncoder(self.query.copy(), self.own_device(s), own, s._plans)
 
     def add(self, s: ChannelSession, message: Message) -> None:
-        """Check a message of the open plan, count its user, then add the contribution."""
+        """Check a message of the open plan, count its user, and then add the contribution."""
         if self.local:
             sent, nonce = self.sent(s, message)
             own = local_message(sent, self.reach)
@@ -301,10 +306,10 @@ class LinearChannel(DeviceMessages, Channel):
         s._users, s._absent, answers._users = now  # one statement without a call, as for other channels
 
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        """Count simulated users, then add them, from exact count tables ``sums`` (``query.simulated``).
+        """Count simulated users and then add them from exact count tables ``sums`` (``query.simulated``).
 
-        All are users of the open plan, with its context. In the local model, the sum of the devices' noise is
-        drawn from the exact distribution of that sum.
+        All of them are users of the open plan and have its context. In the local model, the sum of the
+        devices' noise is drawn from the exact distribution of that sum.
         """
         answers = s.state["answers"]
         if answers is not None:
@@ -341,25 +346,27 @@ class LinearChannel(DeviceMessages, Channel):
             return self.rooted(s, walk, leaf), {}
         if walk is not None:
             noise, held, registers = prefix_noise(walk, leaf, state["held"], state["registers"], self.draw)
-            state.update(held=held, registers=registers)  # one call, so that both are of the same time step
+            # one call, so that both values belong to the same time step
+            state.update(held=held, registers=registers)
             return self.on_grid(cells + noise), {}
         state["spent"] += 1  # before the draw: an interrupt can lose a draw, but no noise is drawn twice
         measured = state["measured"] + self.on_grid(cells + self.draw(state["spent"], 1.0, 0))
-        # when the release is made, the batch moves from the cells to the sum of measurements
+        # when the release is made, the sum of the batch is removed from the cells and added to the
+        # measurements
         closed = {
             "cells": np.zeros(self.query.cells), "measured": measured, "noises": state["noises"] + 1,
         }  # fmt: skip
         return measured.copy(), closed
 
     def on_grid(self, cells: Floats) -> Floats:
-        """Return the cells, in units.
+        """Return the cells in grid units.
 
         Raises ``RuntimeError`` if a cell is off the grid of exact noise or too large.
         """
         return cells if self.grid is None else checked_on_grid(cells, 1)
 
     def draw(self, i: int, factor: float, j: int) -> Floats:
-        """Return the noise of every cell at address (i, j); each address is drawn once."""
+        """Return the noise of every cell at address (i, j). Each address is drawn once."""
         assert self.draws is not None
         if self.key is not None:
             return self.draws.at(self.key, i, j, factor)
@@ -384,9 +391,9 @@ class LinearChannel(DeviceMessages, Channel):
     def answer(self, s: ChannelSession) -> Callable[[Response], Estimate]:
         """Return the function that answers the next planned response about all users so far.
 
-        Learners call it after a release, starting with the last step. It raises ``RuntimeError`` when no
-        question is due, and ``ValueError`` for a question that differs from the plan. If no users are stored,
-        it always raises ``ValueError``.
+        Learners call it after a release, starting with the last step. The function raises ``RuntimeError``
+        when no question is due, and ``ValueError`` for a question that differs from the plan. If no users are
+        stored, it always raises ``ValueError``.
         """
         if s.state.get("answers") is None:
             return super().answer(s)
@@ -407,7 +414,7 @@ class LinearChannel(DeviceMessages, Channel):
 
 
 def _device_of(
-    mechanism: LinearMechanism, query: LinearQuery, draws: _Draws | None, session: int
+    mechanism: LinearMechanism, query: LinearQuery, draws: NoiseDraws | None, session: int
 ) -> LinearDevice:
     assert draws is not None
     family = "laplace" if draws.family == kernels.LAPLACE else "gaussian"
@@ -420,7 +427,7 @@ def _device_of(
 def _contributions(query: LinearQuery, grid: int | None) -> Floats:
     """Return (blocks,) bounds on one user's contribution to a cell, from the sensitivity of the statistic.
 
-    The bounds are in the units of the cells. They include a factor of 2 for rounding.
+    The bounds are in the units of the cells. The bounds include a factor of 2 for rounding.
     """
     units = query.units("goe")
     own = {(name, h): own for unit in units for name, own in unit.own.items() for h in unit.steps}

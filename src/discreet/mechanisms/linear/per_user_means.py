@@ -1,16 +1,15 @@
-r"""Sums of one vector per user with exact discrete Gaussian noise.
-
-The vector is the mean over the user's steps.
+r"""Sums of one vector per user with exact discrete Gaussian noise. The vector is a mean over the user's
+steps.
 
 Every step of a user is in one of k public cells (the nearest centre, or the bin of a fine public grid). A
-public function y of the step's values has l2 norm at most B. Two values of y in the same cell have a distance
-of at most D. The vector of a user is the mean over the user's T steps,
+public function y of the step's values has l2 norm at most B. The distance between two values of y in the same
+cell is at most D. The vector of a user is the mean over the user's T steps,
 
     v = (1 / T) sum_t e_(cell_t) (x) y_t      in  R^(k p),
 
-so each user has the same weight, for any number of steps. Users' vectors are in the convex hull of 0 and the
-points e_j (x) y. The distance of two points of a convex hull is largest at two of its corners, which are in
-the same cell or in two cells. For a *replaced* user
+Each user therefore has the same weight, for any number of steps. Users' vectors are in the convex hull of 0
+and the points e_j (x) y. The largest distance between two points of a convex hull is attained by two of its
+corners. These two corners are in the same cell or in two cells. For a *replaced* user
 
     ||v - v'||_2 <= max(D, sqrt(2) B).
 
@@ -21,10 +20,10 @@ visit, rounding changes the difference of a coordinate by at most a whole grid s
 user visits, the change is at most half a step, but up to twice as many coordinates are affected.) The sums
 are 64-bit integers.
 
-The number of users is limited such that no sum with its noise exceeds 2^52 (:meth:`PersonSums.check_people`,
-from public numbers). If a sum overflowed, it would change by 2^64 when one user is replaced.
+The number of users is limited by public numbers, so that no sum with its noise exceeds 2^52
+(:meth:`PersonSums.check_people`). If a sum overflowed, it would change by 2^64 when one user is replaced.
 
-The noise on the sums is discrete Gaussian of an integer sigma, drawn exactly
+The noise on the sums is discrete Gaussian with an integer sigma. The noise is drawn exactly
 (:mod:`discreet.core.noise.discrete_samplers`). Each sum has the zCDP loss rho = Delta^2 / (2 sigma^2), where
 Delta is the sensitivity. If several sums are chosen adaptively, from earlier releases, their losses are added
 (``levels`` of the record is the number of sums).
@@ -57,7 +56,7 @@ _SLACK = 1e-9  # relative error of a norm from floating point
 
 @dataclass(frozen=True)
 class PersonSums:
-    """Sum of one vector per user, given by its public sizes and bounds. The module's docstring defines them.
+    """Sum of one vector per user, described by public sizes and bounds. The module docstring defines them.
 
     Parameters
     ----------
@@ -68,7 +67,7 @@ class PersonSums:
     touched
         Largest number c of cells that one user can visit.
     largest
-        Bound on the absolute value of every coordinate of y. By default, B is this bound.
+        Bound on the absolute value of every coordinate of y. None: B.
     """
 
     cells: int
@@ -89,12 +88,12 @@ class PersonSums:
 
         people : number of users.
 
-        said : text at the end of the error message, which suggests a remedy.
+        said : text that is added to the error message and suggests a remedy.
 
         sigma : standard deviation of the noise, in grid units. The limit also includes the tail of the noise
             and the rounding of users' contributions.
 
-        Call this method before budget is reserved, because a noisy sum that is too large is not released
+        Call this method before budget is reserved, because a noisy sum that is too large cannot be released
         (:func:`discreet.core.rng.checked_on_grid`).
         """
         largest = min(self.bound, self.largest)
@@ -158,7 +157,9 @@ class PersonSums:
         )
 
     def sigma(self, rho: float, times: int) -> int:
-        """Return the least integer sigma, in grid units, with which ``times`` sums cost at most ``rho``."""
+        """Return the least integer sigma, in grid units, at which the loss of ``times`` sums is at most
+        ``rho``.
+        """
         return math.ceil(self.sensitivity * GRID * math.sqrt(times / (2.0 * rho)) * (1 + 1e-12))
 
 

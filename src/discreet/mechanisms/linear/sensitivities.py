@@ -1,12 +1,12 @@
 """Sensitivities and noise of linear statistics: phi phi^T, phi y, phi (e_{s'} - 1/S)^T.
 
-Neighbours: one user's trajectory is replaced. At each step (x, y) becomes (x', y') with ||x||, ||x'|| <= b.
-All values below are suprema over such pairs. They are therefore valid for any data that satisfy these bounds
-(the *contract*).
+Two data sets are neighbours if one user's trajectory is replaced. At each step (x, y) becomes (x', y') with
+||x||, ||x'|| <= b. All values below are suprema over such pairs. These values are therefore valid for any
+data that satisfy the bounds on x and y (the *contract*).
 
 Noise on a symmetric statistic is GOE(s): a symmetric matrix with off-diagonal entries N(0, s^2) and diagonal
-entries N(0, 2 s^2). Its density is proportional to exp(-||G||_F^2 / (4 s^2)), which is isotropic in the
-Frobenius product. A change A of the statistic is therefore exactly (||A||_F / (sqrt(2) s))-GDP.
+entries N(0, 2 s^2). The density of GOE(s) is proportional to exp(-||G||_F^2 / (4 s^2)), which is isotropic in
+the Frobenius product. A change A of the statistic is therefore exactly (||A||_F / (sqrt(2) s))-GDP.
 
 Lemma 1. ||x x^T - x' x'^T||_F^2 = ||x||^4 + ||x'||^4 - 2 <x, x'>^2 <= 2 b^4, attained at orthogonal vectors.
 Therefore GOE(s) on the Gram matrix is (b^2 / s)-GDP.
@@ -17,23 +17,23 @@ Lemma 2. ||x y - x' y'|| is at most
 - sqrt(2) b c for y in [0, c] and x, x' >= 0 coordinate by coordinate, as then <x y, x' y'> >= 0;
 - b c for |y| <= c/2 (centred, range c).
 
-Lemma 3 (joint). Let alpha = b^4 / s_G^2 and beta = b^2 c^2 / s_u^2, with s_u the vector's standard deviation.
-Let t = <x, x'> / b^2. The Gram matrix and the vector together are mu-GDP with the following mu^2, which is
-tight:
+Lemma 3 (joint). Let alpha = b^4 / s_G^2 and beta = b^2 c^2 / s_u^2, where s_u is the vector's standard
+deviation. Let t = <x, x'> / b^2. The Gram matrix and the vector together are mu-GDP with the following mu^2,
+and this value is tight:
 
-- y in [0, c]: the maximum over t of alpha (1 - t^2) + 2 beta (1 - t). It is (alpha + beta)^2 / alpha if
-  beta <= alpha (at t = -beta / alpha), else 4 beta (at t = -1).
+- y in [0, c]: the maximum over t of alpha (1 - t^2) + 2 beta (1 - t). The maximum is (alpha + beta)^2 / alpha
+  if beta <= alpha (at t = -beta / alpha), else 4 beta (at t = -1).
 - y in [0, c] and x >= 0, which implies t >= 0: alpha + 2 beta (at t = 0).
-- Centred, |y| <= c/2: the maximum over t of alpha (1 - t^2) + beta (1 + |t|) / 2. It is (4
-  alpha + beta)^2 / (16 alpha) if beta <= 4 alpha (at |t| = beta / (4 alpha)), else beta (at |t| = 1).
+- Centred, |y| <= c/2: the maximum over t of alpha (1 - t^2) + beta (1 + |t|) / 2. The maximum is (4 alpha +
+  beta)^2 / (16 alpha) if beta <= 4 alpha (at |t| = beta / (4 alpha)), else beta (at |t| = 1).
 
 (For fixed t, each term increases with the norms and with |y|, |y'|, so unit vectors and the ends of the
 range are worst.)
 
-Lemma 4. Sum phi (e_{s'} - 1/S)^T: with t = <x, x'> / b^2 the squared change is
+Lemma 4. This lemma is for the sum of phi (e_{s'} - 1/S)^T. With t = <x, x'> / b^2 the squared change is
 
 - 2 b^2 (1 - 1/S)(1 - t) for equal successors,
-- b^2 (2 (1 - 1/S) + 2 t / S) for different ones.
+- b^2 (2 (1 - 1/S) + 2 t / S) for different successors.
 
 The supremum is 4 b^2 (1 - 1/S) at t = -1 in general, and at most 2 b^2 for x >= 0. Both are attained.
 
@@ -42,7 +42,7 @@ statistics together, mu^2 is the maximum over t in [t0, 1] of
 
     alpha (1 - t^2) + gamma (1 + |t|) / 2 + 2 beta max{(1 - 1/S)(1 - t), 1 - 1/S + t / S}
 
-with t0 = 0 for x >= 0, else -1.
+Here t0 = 0 for x >= 0, and otherwise t0 = -1.
 
 Pure epsilon needs l1 norms. Let ||x||_1 <= a. Replacing a user changes
 
@@ -51,8 +51,8 @@ Pure epsilon needs l1 norms. Let ||x||_1 <= a. Replacing a user changes
 - x y by at most 2 a c for |y| <= c, and by at most a c if centred;
 - x (e_{s'} - 1/S)^T by at most 4 a (1 - 1/S), as its l1 norm is ||x||_1 (2 - 2/S).
 
-The noise is Laplace of scale sensitivity / epsilon on every entry; in the Gram matrix it is drawn only for
-the upper triangle. (Luyo et al. 2021 use the l2 sensitivity there, which gives too little noise.)
+The noise is Laplace noise of scale sensitivity / epsilon on every entry. In the Gram matrix it is drawn only
+for the upper triangle. (Luyo et al. 2021 use the l2 sensitivity there. That gives too little noise.)
 
 Public weights w(s, a) in (0, 1] replace (x, y) by (sqrt(w) x, sqrt(w) y). This pair satisfies the same
 bounds.
@@ -99,7 +99,7 @@ def gram_scale(bound: float, mu: float) -> float:
 def vector_sensitivity(bound: float, span: float, target: Target) -> float:
     """Return the l2 sensitivity of the sum of phi y, where y has the range ``span`` = c (lemma 2).
 
-    It is b c for centred y, 2 b c for raw y, and sqrt(2) b c for raw y with nonnegative features.
+    The result is b c for centred y, 2 b c for raw y, and sqrt(2) b c for raw y with nonnegative features.
     """
     factor = {"centred": 1.0, "raw": 2.0, "raw-nonneg": math.sqrt(2.0)}[
         checks.choice("target", target, TARGETS)
@@ -122,7 +122,7 @@ def pair_mu(alpha: float, beta: float, target: Target) -> float:
 class PairScales(NamedTuple):
     """Noise scales of a Gram matrix and a vector that are released together.
 
-    ``gram`` is the GOE scale, and ``vector`` the standard deviation of the noise for a range c = 1.
+    ``gram`` is the GOE scale. ``vector`` is the standard deviation of the vector's noise for a range c = 1.
     """
 
     gram: float
@@ -152,13 +152,8 @@ def successor_sensitivity(bound: float, states: int, nonneg: bool = False) -> fl
 def model_mu(alpha: float, beta: float, gamma: float, states: int, nonneg: bool = False) -> float:
     """Return the exact mu of Gram matrix, next-state matrix and centred rewards together (lemma 5).
 
-    alpha : b^4 / s_G^2.
-
-    beta : b^2 / s_M^2.
-
-    gamma : b^2 / s_r^2.
-
-    All must be at least 0, and not all of them 0.
+    alpha : b^4 / s_G^2. beta : b^2 / s_M^2. gamma : b^2 / s_r^2. All three must be at least 0, and at least
+        one must be above 0. states : S. nonneg : True if features are nonnegative.
     """
     return lemmas.model_mu(alpha, beta, gamma, checks.integer("states", states, 1), nonneg)
 
@@ -180,9 +175,10 @@ def model_scales(
 ) -> ModelScales:
     """Return the scales at which Gram matrix, next states and rewards together are exactly mu-GDP (lemma 5).
 
-    The ``shares`` sum to 1. They divide mu^2 among the separate worst cases of the three statistics (lemmas
-    1, 4 and 2). The joint supremum is smaller, so all three scales are reduced until it equals mu. A last
-    share of 0 means known rewards: the scale of rewards is infinite, and rewards must not be released.
+    The ``shares`` sum to 1. The shares divide mu^2 among the separate worst cases of the three statistics
+    (lemmas 1, 4 and 2). The joint supremum is smaller, so all three scales are reduced until it equals mu. If
+    rewards are known, the last share is 0. The scale of rewards is then infinite, and rewards must not be
+    released.
     """
     bound, mu = checks.positive("bound", bound), checks.positive("mu", mu)
     parts = tuple(checks.real("shares", share, 0.0) for share in shares)

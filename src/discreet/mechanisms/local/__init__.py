@@ -1,1 +1,1 @@
-"""Local privacy (trusted code): sums of randomized reports, sums of noisy vectors, and their privacy loss."""
+"""Local privacy (trusted code): sums of randomized reports and of noisy vectors, and their privacy loss."""

@@ -1,30 +1,22 @@
 """Choice of randomized reports for a budget, and comparison with noise in sums. Uses only public numbers.
 
-The noise of a fresh sum has scale 2 H / epsilon, for any number n of users. The noise of reports has standard
-deviation u sqrt(n) in a transition count, where u is
-:meth:`~discreet.mechanisms.local.randomized_response.StepReports.unit_std`. u falls steeply with epsilon
-until e^epsilon is about S^2. For few users reports are less noisy, for many users a noisy sum is. The
-comparison is made at a number of users at which the learner does not know yet which actions are good:
+For any number n of users, the noise of a fresh sum has scale 2 H / epsilon. The noise of reports in a
+transition count has standard deviation u sqrt(n), where u is
+:meth:`~discreet.mechanisms.local.randomized_response.StepReports.unit_std`. u decreases fast with epsilon
+until e^epsilon is about S^2. For few users reports are less noisy. For many users a noisy sum is less noisy.
+The comparison is made at a number of users at which the learner cannot yet distinguish good actions:
 
-- :func:`weighed_error` compares at the n at which the standard deviation of a rate, u / sqrt(n), is 1 % (the
-  noise of reports is then 100 u^2). If a twentieth of all users is larger, it compares there. If the last
-  release is earlier, it compares at the last release. With many users, only a small share of them arrives
-  before the learner has useful estimates. Later errors increase the regret of all remaining users.
-- :func:`reports_pay` is the same rule for a decision before the query is known. It compares 100 u^2, or the
-  value at a twentieth of the users, with the noise of batches that grow by 2 %, 10 sqrt(2) 2 H / (0.8
-  epsilon). For few users the rule is u^2 epsilon <= 0.35 H; the code uses 0.33 H as a margin.
+- :func:`weighed_error` usually compares at the n for which the standard deviation of a rate, u / sqrt(n), is
+  1 % (the noise of reports is then 100 u^2). If a twentieth of all users is a larger number, it compares at
+  that number. If the last release is earlier, it compares at the last release. With many users, only a small
+  share of them arrives before the learner has useful estimates. Errors after that increase the regret of all
+  remaining users.
+- :func:`reports_pay` is the same rule for a decision before the query is known. The function compares 100
+  u^2, or the value at a twentieth of the users, with 10 sqrt(2) 2 H / (0.8 epsilon), the noise of batches
+  that grow by 2 %. For few users the rule is u^2 epsilon <= 0.35 H. The code uses 0.33 H as a margin.
 
-The 1 % was chosen by measurements on the training environments
-(``benchmarks.leaderboard.env_suites.TRAINING``), at epsilon 1 to 14 and 20,000 users. The bound 0.375 on u^2
-epsilon / H had the lowest regret of all bounds tried. The learner was one that requests counts pooled over
-steps if reports are not used (:mod:`discreet.learners.online.noise_aware`).
-
-The share of one twentieth was chosen by measurements at epsilon 10 on the same environments and four random
-FrozenLake environments. The regret with noisy sums, divided by the regret with reports, is
-
-* 1.05 at 20,000 users,
-* 1.03 at 200,000 users (0.66 in the last quarter of the users),
-* 0.65 at two million users (0.27 in the last quarter of the users).
+The 1 % and the twentieth were chosen by measurements on the training environments
+(``benchmarks.leaderboard.env_suites.TRAINING``).
 
 Learners are allowed to call this module, because it uses only sizes and epsilon.
 """
@@ -57,7 +49,7 @@ def reports_of(
     """Return the parameters of reports about ``steps`` random steps.
 
     reward_share : share of the reports that are about rewards. None: the share that the query sets, or 0.15
-        if it sets none.
+        if the query sets no share.
     """
     return StepReports.of(query, kind, epsilon, steps, reward_share or query.reward_share or _REWARD_SHARE)
 
@@ -101,10 +93,9 @@ def best_reports(query: CountQuery, epsilon: float, stochastic: bool) -> StepRep
 def weighed_error(reports: StepReports, query: CountQuery, schedule: Schedule) -> float:
     """Return the noise std of a transition count, for the comparison with noisy sums (module docstring).
 
-    The std is computed at the number n of users that the module docstring defines. All n users are assumed to
-    follow policies that play the action of the count. If the query sums counts over steps, the count is over
-    the H n records of these users, whose reports are nearly independent. A schedule without an end has no
-    last release.
+    The module docstring defines the number n of users. All n users are assumed to follow policies that play
+    the action of the count. If the query sums counts over steps, the count is over the H n records of these
+    users. The reports of these records are nearly independent. A schedule without an end has no last release.
     """
     one = reports.unit_std(schedule.plans == "stochastic")
     each = reports.horizon if query.stationary else 1
@@ -115,7 +106,8 @@ def weighed_error(reports: StepReports, query: CountQuery, schedule: Schedule) -
 def _learning(unit: float, users: int | None) -> float:
     """Return the number of users at which noise is compared.
 
-    unit : noise std that one user's report adds; it grows with the square root of the number of users.
+    unit : noise std that one user's report adds. The total std grows with the square root of the number of
+        users.
 
     users : total number of users, or None if unknown.
     """
@@ -125,7 +117,7 @@ def _learning(unit: float, users: int | None) -> float:
 def reports_pay(
     layout: Layout, epsilon: float, reward_share: float | None = None, users: int | None = None
 ) -> bool:
-    """Return whether reports under deterministic policies are less noisy than batches with fresh noise.
+    """Return True if reports under deterministic policies are less noisy than batches with fresh noise.
 
     The comparison is made at the number of users that the module docstring defines.
     """

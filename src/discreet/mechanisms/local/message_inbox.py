@@ -1,10 +1,11 @@
-"""Inbox of a local session, which decodes and checks messages of users' devices and counts each once.
+"""Inbox of a local session, which decodes, checks and counts messages of users' devices. Each message counts
+once.
 
 A message consists of bytes that a device created (:mod:`discreet.device.message_envelope`). In simulations
 and within one process, it can also be the array of numbers from the session's own encoder. Such an array has
 no nonce and always counts as a new message. Within a plan every nonce is accepted once. Late messages are
-refused before their nonce is read, so the nonces of closed plans do not have to be stored. The nonces are
-part of the saved state.
+rejected before their nonce is read, so the nonces of closed plans need not be stored. The nonces are part of
+the saved state.
 
 A nonce is recorded before its sender is counted. An interrupt between these two steps loses a message, and
 the plan still expects one user (``absent`` can count that user). In the opposite order, one user could be
@@ -28,14 +29,16 @@ from discreet.device.message_envelope import NONCE, MessageRejected
 
 __all__ = ["REACH", "DeviceMessages", "local_message", "session_number"]
 
-REACH = 40.0  # in noise scales; a Laplace draw is larger with probability 4e-18
+REACH = 40.0  # in noise scales; the probability that a Laplace draw is larger is 4e-18
 
 
 def local_message(message: Any, reach: Floats) -> Floats:
-    """Return the (cells,) noisy cells of a local user; ``ValueError`` if no honest device sends such values.
+    """Return the (cells,) noisy cells of a local-privacy user.
 
     reach : (cells,) largest contribution plus :data:`REACH` noise scales. Without this bound one message
     could dominate the sum of all users.
+
+    Raises ``ValueError`` if no honest device sends such values.
     """
     message = checks.floats("message.message", message, reach.shape)
     far = np.flatnonzero(np.abs(message) > reach)
@@ -48,11 +51,11 @@ def local_message(message: Any, reach: Floats) -> Floats:
 
 
 def session_number(key: Key | None) -> int:
-    """Return the number in [0, 2^64) that identifies a session in its messages; it is not secret.
+    """Return the number in [0, 2^64) that identifies a session in its messages. The number is not secret.
 
-    key : noise key of a seeded run; None: the operating system draws the number. Equal seeds give equal
-        numbers. Different seeds, runs and batches of a run give different numbers, so that a message to one
-        session is rejected by the others. The number is a hash and does not reveal the key.
+    key : noise key of a seeded run, or None. With None, the operating system draws the number. Equal seeds
+        give equal numbers. Different seeds, runs and batches of a run give different numbers, so that other
+        sessions reject a message to one session. The number is a hash and does not reveal the key.
     """
     if key is None:
         return secrets.randbits(64)
@@ -63,8 +66,8 @@ def session_number(key: Key | None) -> int:
 class DeviceMessages(ABC):
     """Messages in bytes from users' devices, for channels of local privacy.
 
-    The state of a session has two entries. ``session`` : number of the session in messages. ``came`` : number
-    of the newest plan that has messages, and their nonces.
+    The state of a session has two entries. ``session`` is the number of the session in messages. ``came``
+    contains the number of the newest plan with messages, and the nonces of these messages.
     """
 
     key: Key | None
@@ -78,7 +81,10 @@ class DeviceMessages(ABC):
 
     @staticmethod
     def plain_messages(state: State) -> State:
-        """Return the entries as ``messages``: session number, plan, (n, 16) nonces."""
+        """Return the entries of the state for a file: session number, plan, (n, 16) nonces.
+
+        These entries are stored under the key ``messages``.
+        """
         plan, nonces = state["came"]
         rows = np.frombuffer(b"".join(sorted(nonces)), np.uint8).reshape(-1, NONCE)
         rest = {name: value for name, value in state.items() if name not in ("session", "came")}
@@ -86,7 +92,7 @@ class DeviceMessages(ABC):
 
     @staticmethod
     def messages_from_plain(s: ChannelSession, state: State) -> State:
-        """Return the entries of a file. Raises ``ValueError`` if they are invalid."""
+        """Return the entries of the state read from a file. Raises ``ValueError`` if they are invalid."""
         number, plan, rows = state["messages"]
         number = checks.integer("messages[0]", number, 0, 2**64 - 1)
         checks.integer("messages[1]", plan, 0, s._plans)
@@ -97,10 +103,13 @@ class DeviceMessages(ABC):
 
     @abstractmethod
     def device_for(self, session: int) -> Any:
-        """Return the device program for a session with this number."""
+        """Return the device program for the session with the number ``session``."""
 
     def own_device(self, s: ChannelSession) -> Any:
-        """Return the device program, made once for each session number; a restored session has its own."""
+        """Return the device program. The program is created once for each session number.
+
+        A restored session has its own device program.
+        """
         if self._made is None or self._made.session != s.state["session"]:
             self._made = self.device_for(s.state["session"])
         return self._made
@@ -113,9 +122,10 @@ class DeviceMessages(ABC):
         return type(own).from_bytes(own.to_bytes())
 
     def check_in_time(self, s: ChannelSession, message: Message) -> None:
-        """Refuse a message of bytes that is late or comes after the messages of all users of the plan.
+        """Raise an error if a message of bytes is late, or if all users of the plan have already sent a
+        message.
 
-        In the second case a copy of an earlier message is refused with the reason "replayed".
+        In the second case, a copy of an earlier message is rejected with the reason "replayed".
         """
         if s._plan is None or not isinstance(message.message, bytes):
             return s._check_plan(message)
@@ -126,9 +136,9 @@ class DeviceMessages(ABC):
             raise MessageRejected("full", "all users of the plan have come")
 
     def sent(self, s: ChannelSession, message: Message) -> tuple[Any, bytes | None]:
-        """Return the numbers that a local user sent, and the nonce of the message (None for an array).
+        """Return the numbers that a local-privacy user sent, and the message's nonce (None for an array).
 
-        Raises :class:`~discreet.device.message_envelope.MessageRejected` if the bytes are not accepted.
+        Raises :class:`~discreet.device.message_envelope.MessageRejected` if the bytes are rejected.
         """
         payload = _payload(message)
         if not isinstance(payload, bytes):
@@ -140,12 +150,12 @@ class DeviceMessages(ABC):
         return numbers, nonce
 
     def read(self, s: ChannelSession, plan: int, message: bytes) -> tuple[bytes, Any]:
-        """Return the nonce and the numbers of a message to the open plan."""
+        """Return the nonce and the numbers in a message to the open plan."""
         found: tuple[bytes, Any] = self.own_device(s).read(plan, message)
         return found
 
     def count_sender(self, s: ChannelSession, nonce: bytes | None) -> None:
-        """Record the nonce, then count the sender; both before the message is added to the sums."""
+        """Record the nonce and then count the sender, before the message is added to the sums."""
         if nonce is not None:
             if s.state["came"][0] != s._plans:  # messages to the previous plan are late now
                 s.state["came"] = s._plans, set()
@@ -154,7 +164,7 @@ class DeviceMessages(ABC):
 
 
 def _payload(message: Message) -> Any:
-    """Return the content of a local user's message: bytes or an array of numbers."""
+    """Return the content of a local-privacy user's message: bytes or an array of numbers."""
     if message.message is None:
         raise ValueError(f"message.message = None: takes randomized messages only, {ON_DEVICE}")
     if message.trajectory is not None:

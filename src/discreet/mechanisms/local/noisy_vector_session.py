@@ -1,8 +1,8 @@
-"""Channel of local privacy in which the device adds noise to each of the user's counters.
+"""Channel of local privacy. The user's device adds noise to each of the user's counters.
 
-The server sums messages. It sees no trajectory and draws no noise. A message has the privacy loss of one
-noisy sum of one user (:class:`~discreet.core.count_mechanism.OnDevice`). Devices, in this process and on
-users' own machines, run :class:`~discreet.device.count_device.CountDevice`.
+The server sums messages. The server sees no trajectory and draws no noise. The privacy loss of a message is
+that of one noisy sum over one user (:class:`~discreet.core.count_mechanism.OnDevice`). Devices run
+:class:`~discreet.device.count_device.CountDevice`, both in this process and on users' own machines.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def device_of(query: CountQuery, mechanism: CountMechanism, session: int) -> Cou
 class NoisyVectorEncoder:
     """Encoder of local privacy. A message contains the user's counters, each with independent noise.
 
-    Every visit and transition counter gets noise, visited or not. The privacy loss between the message
-    distributions of any two trajectories is at most the sensitivity over the scale: the local guarantee.
+    Every visit and transition counter gets noise, whether visited or not. For any two trajectories, the
+    privacy loss between the distributions of their messages is at most the sensitivity divided by the scale.
+    This bound is the local guarantee.
     """
 
     __repr__ = brief
@@ -87,7 +88,7 @@ class NoisyVectorChannel(DeviceMessages, ExactChannel):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         ExactChannel.__init__(self, mechanism, randomness)
         DeviceMessages.__init__(self)
-        # bound on a user's cells; messages of honest devices are within it
+        # bound on a user's cells; messages of honest devices satisfy it
         reach = self.query.layout.horizon + REACH * self.scales
         self.reach = np.repeat(reach, np.diff(self.query.offsets))
 
@@ -96,30 +97,32 @@ class NoisyVectorChannel(DeviceMessages, ExactChannel):
         return super().start() | self.start_messages()
 
     def plain(self, state: State) -> State:
-        """Return a state in the form that a file contains."""
+        """Return ``state`` in the form that a file contains."""
         return self.plain_messages(state)
 
     def from_plain(self, s: ChannelSession, state: State) -> State:
-        """Return the state of a file. Raises ``ValueError`` if it is invalid."""
+        """Return the state read from a file. Raises ``ValueError`` if the state is invalid."""
         return self.messages_from_plain(s, state)
 
     def device_for(self, session: int) -> CountDevice:
-        """Return the device program for a session with this number."""
+        """Return the device program for the session with the number ``session``."""
         return device_of(self.mechanism.counts, self.mechanism, session)
 
     def encoder(self, s: ChannelSession) -> Encoder:
-        """Return the encoder for devices of the newest plan's users. It shares no array."""
+        """Return the encoder for devices of the newest plan's users. The encoder shares no array with the
+        session.
+        """
         return NoisyVectorEncoder(self.mechanism.counts.copy(), replace(self.own_device(s)), s._plans)
 
     def add(self, s: ChannelSession, message: Message) -> None:
-        """Check a message of the open plan, count its user, then add the message."""
+        """Check a message of the open plan, count its user, and then add the message."""
         sent, nonce = self.sent(s, message)
         cells = local_message(sent, self.reach)
         self.count_sender(s, nonce)
         s.state["cells"] += cells
 
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        """Check simulated sums, count their users, then add them with the sum of the devices' noise."""
+        """Check simulated sums, count their users, and then add them and the sum of the devices' noise."""
         cells = self.query.to_cells(sums)
         noise = np.empty(self.query.cells)
         seeded_kernels.fill_noise_sum(

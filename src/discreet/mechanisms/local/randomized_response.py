@@ -1,29 +1,28 @@
 r"""Local privacy by randomized reports of a few random steps: messages and estimates.
 
 A device draws m of the H steps uniformly without replacement. For each drawn step, the report is about the
-reward with probability q_rewards, otherwise about the move. The device then randomizes one element of a
-finite alphabet:
+reward with probability q_rewards, and otherwise about the move (the transition). The device then randomizes
+one element of a finite alphabet:
 
-- a move: the triple (s, pi_h(s), s'), with S^2 elements, for a deterministic policy (the action is then
-  public). If the action is sampled: (s, a, s') over all admissible pairs;
+- a move: for a deterministic policy, the triple (s, pi_h(s), s'), with S^2 elements (the action is then
+  public). For a stochastic policy, the triple (s, a, s') over all admissible pairs;
 - a reward: (s, pi_h(s)) with one bit, which is the reward rounded randomly and without bias.
 
 If a user did not follow pi, the triple can be outside the alphabet. The device then reports a uniform element
-instead. Sending nothing would reveal that the user did not follow pi. The uniform report adds 1 / d to the
+instead. (Sending nothing would reveal that the user did not follow pi.) The uniform report adds 1 / d to the
 expectation of each of the d cells. The estimates are therefore unbiased only for users who follow their
 policy.
 
 Privacy
 -------
-Steps and types are drawn by randomness that does not depend on data. Given steps and types, each randomizer
-uses one record and has likelihood ratio at most e^(epsilon/m) between any two elements. The bound also holds
-for a uniform element, whose output is a mixture over the elements. The m randomizers use independent
-randomness, so the whole message (steps, types, elements) has ratio at most e^epsilon between any two
-trajectories. Nothing else is sent.
+The random choice of steps and types does not depend on data. Given steps and types, each randomizer uses one
+record, and its likelihood ratio between any two elements is at most e^(epsilon/m). The bound also holds for a
+uniform element, since its output is a mixture over the elements. The m randomizers use independent
+randomness. The likelihood ratio of the whole message (steps, types, elements) is therefore at most e^epsilon
+between any two trajectories. Nothing else is sent.
 
-It would *not* be private to choose a step or a type from the data, or to send nothing if the triple is
-outside the alphabet. It would also not be private to send any value that depends on the record in addition to
-the elements.
+Choosing a step or a type from the data would *not* be private. Sending nothing if the triple is outside the
+alphabet, or sending any other value that depends on the record, would not be private either.
 
 *Subset selection* (Ye and Barg 2018; Wang et al. 2016). The report is a set Z of w of the d elements. With
 probability p, Z is uniform among the sets that contain the user's element x; otherwise it is uniform among
@@ -34,11 +33,11 @@ which is e^epsilon for p = w e^epsilon / (w e^epsilon + d - w). *k-ary randomize
 every other bit with q' = 1 / (e^epsilon + 1), all independently. Two elements differ in two bits, and the
 ratio is at most (1 - q') / q' = e^epsilon.
 
-*Exactness.* e^epsilon is irrational. Every binary draw here has a probability on the grid of 2^-53, decided
-by 53 uniform random bits. In integer arithmetic, p is rounded *down* with an upper bound on e^-epsilon, and
-q' is rounded *up*. The ratios of the probabilities actually used are therefore below e^(epsilon/m), not only
+*Exactness.* e^epsilon is irrational. Every binary draw here has a probability on the grid of 2^-53 and uses
+53 uniform random bits. In integer arithmetic, p is rounded *down* with an upper bound on e^-epsilon, and q'
+is rounded *up*. The ratios of the probabilities actually used are therefore below e^(epsilon/m), not only
 close to it. Debiasing uses the same probabilities, so the estimates are unbiased. Secure random generators
-draw uniform integers exactly. Seeded generators, for simulation, have a bias of 2^-64 n.
+draw uniform integers in [0, n) exactly. Seeded generators, for simulation, have a bias of 2^-64 n.
 
 Estimates and their noise
 -------------------------
@@ -47,19 +46,19 @@ Let b_e be 1 if e is reported, with P(b_e | x = e) = p and P(b_e | x != e) = q.
 Let F = H / (m (1 - q_rewards)). The estimate of one user's count of e at step h is X_e = F 1{h reported, as a
 move} (b_e - q) / (p - q). This estimate is unbiased.
 
-Its variance is F (v_1 + 1) - 1 if the user's record is in the cell, and F v_0 otherwise. Here v_0 = q (1 - q)
-/ (p - q)^2 and v_1 = p (1 - p) / (p - q)^2. The variance in a cell depends on whether the user's record is in
-it, and so on the data. The record is in exactly one cell of a step, so the *mean over the d cells of a step*
-does not depend on the data. This mean is F ((1 - 1/d) v_0 + v_1 / d) + (F - 1) / d, and its square root is
-``std``.
+The variance of the estimate is F (v_1 + 1) - 1 if the user's record is in the cell, and F v_0 otherwise. Here
+v_0 = q (1 - q) / (p - q)^2 and v_1 = p (1 - p) / (p - q)^2. The variance in a cell depends on whether the
+user's record is in the cell, and therefore on the data. The record is in exactly one cell of a step, so the
+*mean over the d cells of a step* does not depend on the data. This mean is F ((1 - 1/d) v_0 + v_1 / d) + (F -
+1) / d, and its square root is ``std``.
 
 Visits are the sums of the same move estimates over s'. For rewards, F = H / (m q_rewards): (X_1 - X_0) / 2
 estimates r - 1/2 (centred), and X_1 estimates r.
 
-Cells that no user's policy assigns are exactly zero. The noise of a batch's sums is independent of that of
-other batches. ``bound`` is Bernstein's inequality for sums of n independent centred variables: P(|sum| > t)
-<= 2 exp(-t^2 / (2 (n V + M t / 3))). V is the largest variance and M the largest absolute value for any data.
-A union bound covers cells and releases. If n M is smaller, the bound is n M.
+Cells that no user's policy assigns are exactly zero. The noise of a batch's sums is independent of the noise
+of other batches. ``bound`` is Bernstein's inequality for sums of n independent centred variables: P(|sum| >
+t) <= 2 exp(-t^2 / (2 (n V + M t / 3))). V is the largest variance and M the largest absolute value for any
+data. A union bound covers cells and releases. If n M is smaller, the bound is n M.
 """
 
 from __future__ import annotations
@@ -162,15 +161,15 @@ class StepReports:
     steps : int
         m, the number of steps that a user reports.
     share : int
-        Numerator over 2^53 of the probability that a report is about the reward; 0 if there is no reward
+        Numerator over 2^53 of the probability that a report is about the reward. 0 if there is no reward
         family.
     horizon : int
         Number of steps that can be reported.
     shift : float
         Number that is subtracted from a reward.
     moves, rewards : tuple of Randomizer
-        Two randomizers of moves and two of rewards: the first is for deterministic policies, the second for
-        stochastic policies.
+        Each tuple has two randomizers. The first is for deterministic policies, the second for stochastic
+        policies.
     step : int or None
         Index of the counted step if the query counts only one step. ``horizon`` is then 1, and devices use
         only the record of this step.
@@ -194,7 +193,7 @@ class StepReports:
         """Return the reports that answer ``query`` at ``epsilon``: m = ``steps`` reports at epsilon / m each.
 
         kind : mechanism of the randomizers, as in the class. reward_share : probability in (0, 1) that a
-            report is about the reward; it has no effect if rewards are known.
+            report is about the reward. The argument has no effect if rewards are known.
         """
         layout = query.layout
         each = Fraction(epsilon) / steps
@@ -206,7 +205,7 @@ class StepReports:
         return cls(kind, steps, share, query.counted_steps, query.reward_shift, moves, rewards, query.step)
 
     def check(self, query: CountQuery) -> None:
-        """Raise ``ValueError`` unless these reports fit ``query`` and are private."""
+        """Raise ``ValueError`` unless these reports fit ``query`` and meet the privacy bound."""
         facts = {
             "kind": (self.kind, KINDS), "horizon": (self.horizon, (query.counted_steps,)),
             "shift": (self.shift, (query.reward_shift,)), "step": (self.step, (query.step,)),
@@ -255,8 +254,8 @@ class StepReports:
     def unit_std(self, stochastic: bool = False) -> float:
         """Return the noise std that one user adds to a transition count (RMS over the cells of a step).
 
-        The noise std of n users is sqrt(n) times this value. If there is only one possible move (a single
-        state and public actions), the result is for a sum of rewards in [-1/2, 1/2].
+        The noise std of n users is sqrt(n) times this value. If only one move is possible (a single state and
+        public actions), the result is for a sum of rewards in [-1/2, 1/2].
 
         stochastic : True if the policy is stochastic.
         """
@@ -299,9 +298,9 @@ class StepReports:
 
 
 def policy_table(plan: Plan, layout: Layout) -> tuple[bool, Ints]:
-    """Return whether the plan's policy is stochastic, and the (H, S) rows that it plays if it is not.
+    """Return True if the plan's policy is stochastic, and the (H, S) rows that a deterministic policy plays.
 
-    A row is the index of an admissible state-action pair. The rows of a stochastic policy are set to zero.
+    A row is the index of an admissible state-action pair. For a stochastic policy the rows are zero.
 
     Raises ``ValueError`` if the policy plays an action that is not admissible.
     """
@@ -331,7 +330,7 @@ def device_of(
 
 @dataclass(frozen=True, eq=False)
 class ReportEncoder:
-    """Encoder that runs the device's program. It is a pure function of its arguments.
+    """Encoder that runs the device's program. The message depends only on the arguments.
 
     The program is :mod:`discreet.device.randomized_response_device`. If the query has one step, the encoder
     treats that step as step 0 of a problem with one step, and ``policy_rows`` has the shape (1, S).
@@ -372,8 +371,8 @@ class ReportEncoder:
 def cut_to(trajectory: Trajectory, step: int | None) -> Trajectory:
     """Return the part of a checked trajectory that a query counts.
 
-    For a query with ``step`` (0-based), it is a trajectory with only this step. No sum or message uses the
-    other steps. If ``step`` is None, return the whole trajectory.
+    For a query with ``step`` (0-based), the part is a trajectory with only this step. No sum or message uses
+    the other steps. If ``step`` is None, the part is the whole trajectory.
     """
     if step is None:
         return trajectory
@@ -384,8 +383,8 @@ def cut_to(trajectory: Trajectory, step: int | None) -> Trajectory:
 def reported_tables(reports: StepReports, layout: Layout, sums: Mapping[str, Any], users: int) -> list[Ints]:
     """Return the number of simulated users who report each element, before randomization.
 
-    The first table (T, R, S) counts moves, and the second table (T, R, 2) counts reward bits. T is the number
-    of steps that can be reported, and R the number of admissible pairs.
+    The first table (T, R, S) counts moves. The second table (T, R, 2) counts reward bits. T is the number of
+    steps that can be reported, and R is the number of admissible pairs.
 
     Raises ``ValueError`` unless ``sums`` contains the tables of
     :func:`discreet.envs.rollouts.rollout.reported_counts` for ``users`` users.
@@ -412,8 +411,8 @@ def decode(reports: StepReports, stochastic: bool, message: Any) -> list[tuple[i
     """Return (step, about, marks) for each report in a message.
 
     ``about`` is 0 for a move and 1 for a reward. ``marks`` (d,) is 1 for each element that the report
-    contains, else 0. Raises ``ValueError`` if no device creates such a message: wrong dtype, steps, types,
-    sizes or order.
+    contains, and 0 for all others. Raises ``ValueError`` if no device creates such a message: wrong dtype,
+    steps, types, sizes or order.
     """
     words = np.array(message)
     if words.ndim != 1 or words.dtype.kind not in "iu":
@@ -435,7 +434,7 @@ def _unit(
 def _most(one: ReportLaw, other: ReportLaw) -> ReportLaw:
     """Return a distribution with bounds that are valid for both arguments.
 
-    Its variances are those of the argument with the larger variance.
+    The variances of the result are those of the argument with the larger variance.
     """
     first = one if one.variance >= other.variance else other
     bounds = ("worst", "reach", "row_worst", "row_reach")
@@ -447,9 +446,10 @@ def _indicator(
 ) -> tuple[float, float]:
     """Return the largest variance and the largest absolute error of one user's estimated count.
 
-    The count is the number of the user's records in a cell (or in a row): at one step, or summed over all
-    steps if ``pooled``. The estimate of a record is a sum of debiased bits. Its variance is ``own`` if the
-    record is in the cell, else ``out``. Its largest and smallest possible values are ``high`` and ``low``.
+    The count is the number of the user's records in a cell (or in a row) at one step, or at all steps if
+    ``pooled``. The estimate of a record is a sum of debiased bits. The variance of this estimate is ``own``
+    if the record is in the cell, and ``out`` otherwise. The largest and smallest possible values of the
+    estimate are ``high`` and ``low``.
 
     For one step, the variance of the count is F out or F (own + 1) - 1. For pooled steps, let c records be in
     the cell. The m drawn steps are a sample without replacement. The variance is therefore F ((H - c) out + c
@@ -492,7 +492,7 @@ def _move_unit(reports: StepReports, stochastic: bool, size: int, pooled: bool) 
 def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> ReportLaw:
     """Return the noise distribution of one user's estimate of a reward sum.
 
-    The estimate is w1 X_1 + w0 X_0, where (w1, w0) is (1/2, -1/2) for centred rewards, otherwise (1, 0). The
+    The estimate is w1 X_1 + w0 X_0. For centred rewards (w1, w0) is (1/2, -1/2), and otherwise (1, 0). The
     second moment of the estimate is used as a bound on its variance.
     """
     one, factor = reports.randomizer(REWARDS_BIT, stochastic), reports.factor(REWARDS_BIT)
@@ -519,9 +519,10 @@ def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> Report
 
 @lru_cache(maxsize=64)
 def _units(reports: StepReports, size: int, pooled: bool, plans: str) -> tuple[ReportLaw, ReportLaw]:
-    """Return one user's noise distributions (moves, rewards), valid for all policies that ``plans`` allows.
+    """Return one user's noise distributions (moves, rewards). The result is valid for all policies in
+    ``plans``.
 
-    size : number of states.
+    size : number of states. pooled : True if steps are pooled. plans : kind of policies.
     """
     allowed = {"deterministic": (False,), "stochastic": (True,)}.get(plans, (False, True))
     moves = [_move_unit(reports, stochastic, size, pooled) for stochastic in allowed]

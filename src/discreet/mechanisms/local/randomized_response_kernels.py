@@ -21,8 +21,8 @@ Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 SUBSET, UNARY = 0, 1
-MOVES, REWARDS = 0, 1  # values of ``about``: the report is about the move or about the reward
-# These are positions in ``codes``. At FIRST, the numbers (elements, size, own, other) of each alphabet start.
+MOVES, REWARDS = 0, 1  # values of ``about``: the report is about the transition or about the reward
+# Positions in ``codes``. The numbers (elements, size, own, other) of each alphabet start at position FIRST.
 # The alphabets are in the order of 2 * about + stochastic.
 (KIND, STEPS, SHARE, FIRST) = range(4)
 GRID_BITS = 53

@@ -38,10 +38,11 @@ __all__ = ["ReportChannel", "report_arrays"]
 
 
 class ReportChannel(DeviceMessages, ExactChannel):
-    """Sums of debiased reports.
+    """Channel with sums of debiased reports.
 
-    The reports are drawn on the device, or by a trusted server that stores no other data of a trajectory
-    (``by`` of :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`).
+    The reports are drawn on the device or by a trusted server (``by`` of
+    :class:`~discreet.mechanisms.local.randomized_response_strategy.Reported`). The server stores no other
+    data of a trajectory.
     """
 
     streams = ("reports",)
@@ -63,19 +64,19 @@ class ReportChannel(DeviceMessages, ExactChannel):
         return super().start() | self.start_messages() | {"policy": (False, np.zeros((0, 0), np.int64))}
 
     def plain(self, state: State) -> State:
-        """Return a state in the form that a file contains."""
+        """Return ``state`` in the form that a file contains."""
         return self.plain_messages(state)
 
     def from_plain(self, s: ChannelSession, state: State) -> State:
-        """Return the state of a file. Raises ``ValueError`` if it is invalid."""
+        """Return the state read from a file. Raises ``ValueError`` if the state is invalid."""
         return self.messages_from_plain(s, state)
 
     def device_for(self, session: int) -> ReportDevice:
-        """Return the device program for a session with this number."""
+        """Return the device program for the session with the number ``session``."""
         return device_of(self.query.layout, self.reports, self.mechanism.schedule.plans, session)
 
     def read(self, s: ChannelSession, plan: int, message: bytes) -> tuple[bytes, Any]:
-        """Return the nonce and the numbers of a message to the open plan."""
+        """Return the nonce and the numbers in a message to the open plan."""
         found: tuple[bytes, Any] = self.own_device(s).words(plan, message)
         return found
 
@@ -93,7 +94,9 @@ class ReportChannel(DeviceMessages, ExactChannel):
         return self._randomizer(s, self.mechanism.counts.copy())
 
     def _randomizer(self, s: ChannelSession, query: CountQuery) -> ReportEncoder:
-        """Return the randomizer of trajectories of the newest plan. It has a reference to ``query``."""
+        """Return the randomizer of trajectories of the newest plan. The result keeps a reference to
+        ``query``.
+        """
         stochastic, rows = s.state["policy"]
         secure = self.key is None
         return ReportEncoder(query.layout, self.reports, stochastic, rows.copy(), s._plans, secure=secure)
@@ -101,7 +104,8 @@ class ReportChannel(DeviceMessages, ExactChannel):
     def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
         """Return the alphabet of the reports: (stochastic, rows).
 
-        If the policy is stochastic, the alphabet covers all rows, otherwise the rows that the policy plays.
+        For a stochastic policy, the alphabet covers all rows. For a deterministic policy, it covers the rows
+        that the policy plays.
         """
         stochastic, rows = policy_table(plan, self.query.layout)
         rows = rows[self.mechanism.counts.counted]
@@ -116,7 +120,7 @@ class ReportChannel(DeviceMessages, ExactChannel):
         return stochastic, rows
 
     def add(self, s: ChannelSession, message: Message) -> None:
-        """Check a message of the open plan, count its user, then add its debiased reports."""
+        """Check a message of the open plan, count its user, and then add its debiased reports."""
         nonce = None
         if self.local:
             found, nonce = self.sent(s, message)
@@ -125,24 +129,24 @@ class ReportChannel(DeviceMessages, ExactChannel):
         self.add_reports(s, [found], nonce)
 
     def add_many(self, s: ChannelSession, records: Trajectories) -> None:
-        """Count the users of checked records, then add their debiased reports."""
+        """Count the users of checked records and then add their debiased reports."""
         self.add_reports(s, [self.drawn(s, record, s.users + i) for i, record in enumerate(records)])
 
     def drawn(self, s: ChannelSession, record: Trajectory, user: int) -> Any:
-        """Draw the message of one user, as a trusted server, with random bits that no other user shares.
+        """Draw the message of one user on a trusted server. No other user shares the random bits.
 
         With a seed, the generator is that of the user's device in a local session. No part of a draw is
-        visible before the user is counted, so an interrupted draw can be repeated.
+        released before the user is counted, so an interrupted draw can be repeated.
         """
         coins = SecureRng() if self.key is None else SeededRng(self.key, user)
         return self._randomizer(s, self.mechanism.counts)(record, s.open_plan, coins).message
 
     def add_reports(self, s: ChannelSession, messages: Sequence[Any], nonce: bytes | None = None) -> None:
-        """Add the debiased reports of users (one message each) to the cells.
+        """Add the debiased reports of users to the cells. Each user has one message.
 
         Either all messages are added or none.
 
-        nonce : nonce of the message, if there is only one message.
+        nonce : nonce of the message. The nonce is given only for a single message.
         """
         stochastic, policy_rows = s.state["policy"]
         found = [
@@ -167,8 +171,8 @@ class ReportChannel(DeviceMessages, ExactChannel):
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         """Count many simulated users and add their reports, from counts of their reported elements.
 
-        The noise has its exact distribution. Sums over all steps of users would not determine the joint
-        distribution of reports.
+        The noise is drawn from its exact distribution. Counts of reported elements are needed, because sums
+        over all steps of users would not determine the joint distribution of reports.
 
         ``sums`` is the result of :func:`discreet.envs.rollouts.rollout.reported_counts`.
         """

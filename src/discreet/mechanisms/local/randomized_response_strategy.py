@@ -28,9 +28,9 @@ __all__ = ["Reported", "reports_of"]
 class Reported(Strategy):
     """Noise strategy of randomized reports of a few steps of each user.
 
-    reports : :class:`StepReports`, the number of steps and the randomizer. by : party that draws the reports:
-        the "device" (local privacy), or the "server" that receives raw data (joint privacy with the same
-        noise).
+    reports : :class:`StepReports` with the number of steps and the randomizer. by : party that draws the
+    reports: the "device" (local privacy), or the "server" that receives raw data (joint privacy with the same
+    noise).
     """
 
     reports: StepReports
@@ -54,7 +54,7 @@ class Reported(Strategy):
         return Reported(self.reports, checks.choice("strategy.by", self.by, ("device", "server")))
 
     def check(self, query: SumQuery) -> None:
-        """Raise ``ValueError`` unless the reports fit this query and are private."""
+        """Raise ``ValueError`` unless the reports fit this query and meet the privacy bound."""
         if not isinstance(query, CountQuery):
             raise ValueError(f"query = {query!r}: must be a CountQuery, reports hold its families only")
         if query.pooled != "none":
@@ -64,8 +64,8 @@ class Reported(Strategy):
     def record(self, schedule: Schedule) -> ReportRecord:
         """Return the privacy record of the reports.
 
-        It contains the randomizers for each kind of policy (deterministic, stochastic) that the schedule
-        allows.
+        The record contains the randomizers for each kind of policy (deterministic, stochastic) that the
+        schedule allows.
         """
         reports, alphabets = self.reports, {}
         plans = {"deterministic": (False,), "stochastic": (True,)}.get(schedule.plans, (False, True))
@@ -90,15 +90,15 @@ class Reported(Strategy):
         name : str
             Name of the family.
         plans : "deterministic" or "stochastic"
-            Kind of policies: public functions of the state, or stochastic.
+            Kind of policies: "deterministic" for public functions of the state, or "stochastic".
         terms, terms_bound : int
-            Number of users who reported, and the largest such number of all releases up to this one.
+            Number of users who reported, and the largest such number in all releases up to this one.
         share : float
-            Share of a failure probability that is assigned to this release, in (0, 1].
+            Share in (0, 1] of the failure probability that is assigned to this release.
         """
         return local_reports.law(self.reports, query, name, plans, terms, terms_bound, share)
 
 
 def reports_of(mechanism: CountMechanism) -> StepReports | None:
-    """Return the randomized reports of ``mechanism``, or None if its strategy is another one."""
+    """Return the randomized reports of ``mechanism``, or None if it has another strategy."""
     return mechanism.strategy.reports if isinstance(mechanism.strategy, Reported) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -82,7 +83,7 @@ class Budgeted(Knobs):
 
     @property
     def budget(self) -> Budget:
-        """Stated budget. It is public, so learners can adapt their choices to it."""
+        """Stated budget. The budget is public, so learners can adapt their choices to it."""
         return Budget(self.trust, self.epsilon, self.delta or 0.0, self.rho, self.mu)
 
     # ------------------------------------------------------------------------- calibration
@@ -99,13 +100,14 @@ class Budgeted(Knobs):
 
         With these scales, every family uses its share of the privacy loss of one sum.
         """
-        own = [query.sensitivity(norm, {name: 1.0}) for name in query.row_families]
+        own = [_sensitivity(query, norm, ((name, 1.0),)) for name in query.row_families]
         power = 1.0 if norm == "l1" else 0.5
         return np.array([d / w**power for d, w in zip(own, self._shares(query), strict=True)])
 
     def _loss(self, query: SumQuery, norm: Norm, scales: Floats) -> float:
-        """Return the privacy loss of one noisy sum, i.e. its sensitivity in units of the noise scales."""
-        return query.sensitivity(norm, dict(zip(query.row_families, (1.0 / scales).tolist(), strict=True)))
+        """Return the privacy loss of one noisy sum: its sensitivity in units of the noise scales."""
+        weights = zip(query.row_families, (1.0 / scales).tolist(), strict=True)
+        return _sensitivity(query, norm, tuple(weights))
 
     def _laplace(self, query: SumQuery, levels: int) -> Floats:
         assert self.epsilon is not None
@@ -115,7 +117,7 @@ class Budgeted(Knobs):
     def _target_mu(self, discrete: bool) -> float | None:
         """Return the mu of Gaussian DP that the budget allows, or None if the budget is a pure epsilon.
 
-        If the budget is (epsilon, delta), mu is computed from the exact privacy curve. For discrete noise, it
+        If the budget is (epsilon, delta), mu is computed from the exact privacy curve. For discrete noise, mu
         is computed from zCDP.
         """
         if self.mu is not None:
@@ -144,8 +146,8 @@ class Budgeted(Knobs):
         """Return (noise, scales, std) for each kind of noise that meets the budget.
 
         ``scales`` has one entry for each family of the query. ``std`` is the standard deviation of the noise
-        that is added to one transition count in one noisy sum. With a single state, it is that of a reward
-        sum, because transitions then have no information.
+        in one transition count of one noisy sum. If there is only one state, ``std`` is for a reward sum,
+        because transitions then have no information.
 
         levels : number of noisy sums that contain one user.
 
@@ -153,8 +155,8 @@ class Budgeted(Knobs):
 
         laplace, gaussian : False excludes this kind of noise.
 
-        fresh : True if each noise is drawn after the records that it protects, as numerical accounting
-            requires.
+        fresh : True if each noise is drawn after the records that it protects. Numerical accounting requires
+            this.
         """
         mu = self._target_mu(discrete)
         options: list[tuple[AdditiveNoise, Floats, float]] = []
@@ -173,11 +175,11 @@ class Budgeted(Knobs):
         return options
 
     def _numerical(self, query: CountQuery, noise: AdditiveNoise, discrete: bool, fresh: bool) -> bool:
-        """Return whether the noise is calibrated by its privacy-loss distribution instead of a closed form.
+        """Return True if a privacy-loss distribution calibrates the noise, False for a closed form.
 
-        Numerical calibration is used for noise whose closed form is not tight. It requires exact calibration,
-        an epsilon, a delta that is not too small, ``fresh`` noise (:meth:`_options`), and a query for which
-        the worst replacement of one user is known.
+        Numerical calibration is used for noise whose closed form is not tight. Numerical calibration requires
+        exact calibration, an epsilon, a delta that is not too small, ``fresh`` noise (:meth:`_options`), and
+        a query for which the worst replacement of one user is known.
         """
         wanted = discrete if noise == GAUSSIAN else self.noise == "laplace"
         # Noise for a smaller delta is calibrated by a closed form.
@@ -194,10 +196,10 @@ class Budgeted(Knobs):
         grid: int | None,
         guess: float,
     ) -> float:
-        """Return the least factor by which ``scales`` can be multiplied so that they still meet the budget.
+        """Return the least factor for which ``scales`` times this factor still meet the budget.
 
         levels : number of noisy sums that contain one user. grid : number of grid steps per unit of reward if
-        the noise is discrete, else None. guess : first guess of the factor.
+            the noise is discrete, otherwise None. guess : first guess of the factor.
         """
         patterns = calibration.shift_patterns(query, levels)
         assert patterns is not None and self.epsilon is not None and self.delta is not None
@@ -212,7 +214,7 @@ class Budgeted(Knobs):
         return self.delta or _STATED_DELTA
 
     def _stated(self, query: CountQuery, noise: AdditiveNoise, randomness: Randomness, fresh: bool) -> Stated:
-        """Return how the guarantee states its loss: delta, nominal epsilon, and kind of accounting."""
+        """Return the form of the guarantee's statement: delta, nominal epsilon and kind of accounting."""
         numerical = self._numerical(query, noise, isinstance(randomness, Secure), fresh)
         numerical = numerical and (grid_of(randomness) or 1) <= FINEST_ACCOUNTED
         return Stated(self.stated_delta, self.epsilon, numerical)
@@ -237,11 +239,20 @@ class Budgeted(Knobs):
         return scales * self._least(query, levels, noise, scales, randomness.reward_grid, guess)
 
 
+@lru_cache(maxsize=32)
+def _sensitivity(query: SumQuery, norm: Norm, weights: tuple[tuple[str, float], ...]) -> float:
+    """Return ``query.sensitivity(norm, dict(weights))``. Each choice of a mechanism asks several times.
+
+    A guarantee does not use these kept values: the mechanism computes its loss again.
+    """
+    return query.sensitivity(norm, dict(weights))
+
+
 # ------------------------------------------------------------------------------ shares of the budget
 
 
 def checked_weights(weights: Any) -> tuple[float, ...] | None:
-    """Check that the shares are positive and sum to 1, and return them as a tuple. None is returned as None.
+    """Check that the shares are positive and sum to 1, and return them as a tuple. None returns None.
 
     Raises ``ValueError`` for other shares.
     """
@@ -256,12 +267,12 @@ def checked_weights(weights: Any) -> tuple[float, ...] | None:
 
 
 def shares_of(query: SumQuery, weights: tuple[float, ...] | None = None) -> tuple[float, ...]:
-    """Return the share of the budget of each family, in the query's order. In each release they sum to 1.
+    """Return the share of the budget of each family, in the query's order. The shares sum to 1.
 
-    If rewards are clipped, each of the two reward families has the whole share of rewards by default, since a
-    release contains only one of them.
+    If rewards are clipped, each of the two reward families has the whole share of rewards by default. (A
+    release contains only one of the two families.)
 
-    weights : shares that replace the default. Raises ``ValueError`` unless there is one share for each
+    weights : shares that replace the default shares. Raises ``ValueError`` unless there is one share for each
         family.
     """
     names = list(query.row_families)

@@ -1,4 +1,4 @@
-"""Central privatizer, for a trusted server. It selects the mechanism with the least error before any data.
+"""Central privatizer, for a trusted server: selects the mechanism with the least error before any data.
 
 Calibration and sources are described in :mod:`discreet.mechanisms.privatizers`.
 """
@@ -57,15 +57,16 @@ ReleaseName = Literal["auto", "tree", "signed-digits", "square-root", "batches",
 TreeEstimate = Literal["plain", "optimal"]
 
 _RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports")
-_WALKS = ("tree", "signed-digits", "square-root")  # these add correlated noise to prefix sums
-# Release "auto" compares these decay factors.
+_WALKS = ("tree", "signed-digits", "square-root")  # releases that add correlated noise to prefix sums
+# Decay factors that release "auto" compares.
 DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)
 
 
 def _fresh(walk: Walk) -> bool:
-    """Return whether each noise is drawn after the records that it protects.
+    """Return True if each noise is drawn after the records that it protects.
 
-    This holds for trees with a known number of time steps. All levels of such a tree have equal noise.
+    The result is True for trees with a known number of time steps. All levels of such a tree have equal
+    noise.
     """
     return isinstance(walk, Tree | OptimalTree) and walk.leaves is not None
 
@@ -85,15 +86,15 @@ class Choice:
     drawn, scales
         Noise distribution of one draw, and its scale for each family of the query.
     error : float
-        Size of the noise, by which mechanisms are compared. If the learner reads sums: the standard deviation
-        of the noise in a transition count, as root mean square over the releases. If it reads measurements:
-        the standard deviation of the equivalent count at the last release. For reports:
+        Size of the noise. Mechanisms are compared by it. If the learner reads sums: the standard deviation of
+        the noise in a transition count, as root mean square over the releases. If it reads measurements: the
+        standard deviation of the equivalent count at the last release. For reports:
         :func:`~discreet.mechanisms.local.choose_randomizer.weighed_error`.
     walk : factorization, optional
         Factorization mechanism, for "tree", "signed-digits" and "square-root".
     reports : StepReports, optional
         For "reports": parameters of the server's randomized reports. ``drawn`` is then None and ``scales`` is
-        empty, because no noise is added.
+        empty, because no noise is added to sums.
     """
 
     release: str
@@ -135,11 +136,11 @@ class Central(Budgeted, Proposes):
     Parameters
     ----------
     epsilon : float
-        Privacy loss, above 0 (or give ``rho`` of zCDP or ``mu`` of Gaussian DP instead).
+        Privacy loss, above 0. ``rho`` of zCDP or ``mu`` of Gaussian DP can be given instead.
     delta : float
-        The delta of (epsilon, delta)-privacy, in (0, 1); 0 or None for a pure epsilon.
+        The delta of (epsilon, delta)-privacy, in (0, 1). 0 or None means pure epsilon.
     noise : "laplace", "gaussian" or "auto"
-        ``auto`` (default): the noise with the smaller error at this budget; both errors are computed.
+        ``auto`` (default): the noise with the smaller error at this budget. Both errors are computed.
     release : "auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports" or matrix
         ``auto`` (default): the release with the least expected error for the learner's schedule, computed
         from public numbers before any data (:meth:`choices`). ``tree``: binary tree in which the noise of
@@ -148,36 +149,37 @@ class Central(Budgeted, Proposes):
         Gaussian noise that is correlated by a Toeplitz matrix
         (:mod:`discreet.core.correlated_noise.square_root_toeplitz`). ``batches``: fresh noise on the sum of
         each scheduled batch. ``decaying``: fresh Gaussian noise on a decaying sum of batches
-        (:mod:`discreet.core.correlated_noise.decaying_sum`). ``reports``: the server draws, from each
-        trajectory, the randomized report of a few steps that a device would send under :class:`Local`, and
-        deletes the rest of the trajectory. The guarantee of ``reports`` is a pure epsilon without delta. At a
-        large epsilon, reports have less noise than sums with Laplace noise
-        (:mod:`discreet.core.count_mechanism`). A :class:`MatrixFactorization`: noise correlated by a strategy
-        matrix of your own. Its first rows and columns are used if it has more than the schedule needs.
+        (:mod:`discreet.core.correlated_noise.decaying_sum`). ``reports``: from each trajectory, the server
+        draws the randomized report of a few steps that a device would send under :class:`Local`. The rest of
+        the trajectory is deleted. The guarantee of ``reports`` is a pure epsilon without delta. At a large
+        epsilon, reports have less noise than sums with Laplace noise (:mod:`discreet.core.count_mechanism`).
+        A :class:`MatrixFactorization`: noise that is correlated by a user-supplied strategy matrix. If the
+        matrix is larger than the schedule needs, only its first rows and columns are used.
     decay : float, optional
-        Decay factor of ``decaying``, in [0, 1). None: the value of a grid that is best for the schedule.
+        Decay factor of ``decaying``, in [0, 1). None: the value of a grid that gives the least error for the
+        schedule.
     arity : int, optional
         Arity of ``signed-digits``, 2 to 1024. None: the arity with the least root mean square error over the
         releases.
     tree_estimate : "plain" or "optimal"
         Estimate from the nodes of ``tree``. ``plain`` (default): a prefix sum is the sum of the noisy values
-        of its nodes. ``optimal``: a prefix sum is the sum of the least-squares estimates of its nodes, which
-        has less noise at the same privacy loss. ``optimal`` requires a known number of users and seeded
+        of its nodes. ``optimal``: a prefix sum is the sum of the least-squares estimates of its nodes. It has
+        less noise at the same privacy loss. ``optimal`` requires a known number of users and seeded
         randomness (:mod:`discreet.core.correlated_noise.optimal_tree`). Release ``auto`` tries both.
     leaf : "batch" or "user"
         Users in one time step of a tree or another factorization. ``batch`` (default): the users between two
-        scheduled releases, i.e. one user if there is a release after every user. ``user``: one user, as in
-        the papers.
+        scheduled releases (one user if there is a release after every user). ``user``: one user, as in the
+        papers.
     calibration : "exact" or "published"
-        ``exact``: the stated budget is the true one. ``published``: the scale of the papers, 3 H log(K) /
-        epsilon for each node of the tree; the guarantee states the actual epsilon.
+        ``exact``: the stated budget is the true budget. ``published``: the scale of the papers, 3 H log(K) /
+        epsilon for each node of the tree. The guarantee then states the actual epsilon.
     clocks, clock_growth : "common", 0.0
         Options of version 0.2, kept so that its files can be read. Other values are no longer supported and
         raise ``ValueError``.
     log_base : 2 or e
-        Base of the logarithm in the published scale; the papers do not state the base.
+        Base of the logarithm in the published scale. The papers do not state the base.
     weights : tuple, optional
-        Shares of the budget for each family, in the order of the query. None: the shares that the query sets.
+        Share of the budget for each family, in the order of the query. None: the shares that the query sets.
     preset : "default" or "paper"
         ``paper``: published calibration, Laplace noise, tree, ``leaf = "user"``.
     """
@@ -269,7 +271,7 @@ class Central(Budgeted, Proposes):
 
     @property
     def _correlated(self) -> bool:
-        """True if the option requests correlated noise for prefix sums."""
+        """True if the option ``release`` requests correlated noise for prefix sums."""
         return isinstance(self.release, MatrixFactorization) or self.release in _WALKS
 
     @property
@@ -279,8 +281,10 @@ class Central(Budgeted, Proposes):
 
     @property
     def budget(self) -> Budget:
-        """Stated budget. Its ``reports`` is True, None or False if counts are always, possibly or never
-        released as randomized reports.
+        """Stated budget.
+
+        The field ``reports`` is True if counts are always released as randomized reports, None if this is
+        possible, and False if it never happens.
         """
         reports = True if self.release == "reports" else None if self._may_report else False
         return replace(super().budget, reports=reports)
@@ -295,7 +299,8 @@ class Central(Budgeted, Proposes):
     def choices(
         self, query: Any, schedule: Schedule, randomness: Randomness
     ) -> list[Choice] | list[LinearChoice]:
-        """Return every mechanism that meets the budget for this query and schedule, least error first.
+        """Return every mechanism that meets the budget for this query and schedule, starting with the least
+        error.
 
         The result depends only on public numbers. The kind of ``randomness`` determines whether noise must be
         exact. If the learner reads measurements, the result contains no tree or other factorization, because
@@ -330,9 +335,10 @@ class Central(Budgeted, Proposes):
         if self.release == "reports":
             found.append(self._reported(query, schedule))
         elif self._may_report and self._reports_fit(query, schedule):
-            with suppress(ValueError):  # epsilon is too small for the grid of the reports' probabilities
+            # raised if epsilon is too small for the grid of the reports' probabilities
+            with suppress(ValueError):
                 found.append(self._reported(query, schedule))
-        # A single release has no earlier noise to correlate with.
+        # A single release has no earlier noise, so correlation is impossible.
         alone = schedule.final and schedule.releases == 1
         if self._correlated or (self.release == "auto" and schedule.reads == "sums" and not alone):
             leaves = leaves_of(schedule, self.leaf or "batch")
@@ -379,7 +385,10 @@ class Central(Budgeted, Proposes):
         return sorted(found, key=lambda choice: choice.error)
 
     def _check_linear(self) -> str:
-        """Return the option ``release`` if linear sums have it. Raises ``ValueError`` otherwise."""
+        """Return the option ``release`` if it is available for linear sums.
+
+        Raises ``ValueError`` otherwise.
+        """
         if isinstance(self.release, MatrixFactorization):
             raise ValueError(
                 "release = MatrixFactorization(...): is of counts, not of linear sums; use 'auto', 'tree', "
@@ -393,18 +402,18 @@ class Central(Budgeted, Proposes):
         return self.release or "auto"
 
     def _reports_fit(self, query: CountQuery, schedule: Schedule) -> bool:
-        """Return whether ``release = "auto"`` considers randomized reports.
+        """Return True if ``release = "auto"`` considers randomized reports.
 
         The result is False if the query has a family that reports do not contain, or if the number of users
-        is unknown. It is also False for a single release, so that :meth:`stored` (offline data) and sessions
-        use the same mechanism.
+        is unknown. The result is also False for a single release, so that :meth:`stored` (offline data) and
+        sessions use the same mechanism.
         """
         alone = schedule.final and schedule.releases == 1
         held = query.pooled == "none" and not query.steered and schedule.pooled_shares is None
         return held and schedule.users is not None and not alone
 
     def _reported(self, query: CountQuery, schedule: Schedule) -> Choice:
-        """Return the choice "reports", with the randomizer and number of steps that give the least noise.
+        """Return the choice "reports" with the randomizer and number of steps that give the least noise.
 
         Raises ``ValueError`` if the query or the schedule needs sums that reports do not contain.
         """
@@ -423,7 +432,9 @@ class Central(Budgeted, Proposes):
         return Choice("reports", 0.0, 1, None, np.zeros(0), error, reports=reports)
 
     def _by_preset(self, option: str) -> str:
-        """Return a note for an error message: that the preset set this option's value, or an empty string."""
+        """Return a note for an error message if the preset set this option's value, otherwise an empty
+        string.
+        """
         chosen = self.preset != "default" and self.PRESETS[self.preset].get(option) == getattr(self, option)
         return f" (set by preset = {self.preset!r})" if chosen else ""
 
@@ -437,11 +448,10 @@ class Central(Budgeted, Proposes):
     def _walks(self, leaves: int | None, discrete: bool) -> Iterator[tuple[str, bool | None, Walk]]:
         """Yield (release, laplace, factorization) for each factorization mechanism that the options allow.
 
-        The second item is True if only Laplace noise fits, False if only Gaussian noise fits, and None if
-        both fit.
+        The second item is True if the factorization allows only Laplace noise, False if it allows only
+        Gaussian noise, and None if it allows both.
 
-        ``leaves`` is the number of time steps, or None if unknown. ``discrete`` is True if the noise must be
-        exact.
+        ``leaves`` : number of time steps, or None if unknown. discrete : True if the noise must be exact.
         """
         if isinstance(self.release, MatrixFactorization):
             yield from _matrices(self.release, leaves, discrete)
@@ -549,7 +559,7 @@ class Central(Budgeted, Proposes):
         """Return the mechanism of one noisy sum over an offline data set, for any number of users.
 
         Raises ``ValueError`` if ``query`` cannot be released one step at a time, if its noise cannot be drawn
-        from ``randomness``, or if this privatizer has options for many releases.
+        from ``randomness``, or if this privatizer has options that need many releases.
         """
         from discreet.mechanisms.dataset.dataset_release import check_query
 
@@ -573,7 +583,8 @@ class Central(Budgeted, Proposes):
         )  # fmt: skip
 
     def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
-        """Return a session for an offline data set. It releases one noisy sum over all users, step by step.
+        """Return a session for an offline data set. The session releases one noisy sum over all users, step
+        by step.
 
         Noise and guarantee are those of ``start(query, Schedule.one_shot(n), randomness)`` for every n, so n
         is not an argument. Each user has at most ``query.episodes`` episodes. Raises the ``ValueError`` of
@@ -590,8 +601,8 @@ class Central(Budgeted, Proposes):
         or pooled sums (over all steps). The families of one kind divide the share of their kind, so all their
         scales are multiplied by the same factor. Let f and g be the factors of the per-step and the pooled
         scales. Let s and p be the losses of the two kinds at factor 1, where s + p is the budget. The joint
-        loss is s / f + p / g (for Gaussian noise, with squares of all these numbers). The factors
-        f = s / ((1 - share)(s + p)) and g = p / (share (s + p)) keep the joint loss equal to the budget.
+        loss is s / f + p / g (for Gaussian noise, with squares of all these numbers). The factors f = s / ((1
+        - share)(s + p)) and g = p / (share (s + p)) keep the joint loss equal to the budget.
         """
         none = np.zeros((0, choice.scales.size))
         shares = schedule.pooled_shares
@@ -646,7 +657,7 @@ def _matrices(
 
 
 def _widening(stream: Decaying, query: CountQuery, releases: int, scales: Floats) -> float:
-    """Return the factor by which the scales must increase for the fixed-point rounding of a decaying sum."""
+    """Return the factor by which fixed-point rounding of a decaying sum increases the noise scales."""
     named = dict(zip(query.row_families, scales.tolist(), strict=True))
     rounding = stream.rounding(releases, query.layout.horizon)
     return joint_loss(query, "l2", named, rounding) / joint_loss(query, "l2", named)
@@ -659,4 +670,4 @@ def _rms_sum(stream: Decaying, releases: int) -> float:
     """
     releases = max(1, releases)
     ends = (sum_terms(stream, i) for i in (1, releases))
-    return math.sqrt(sum(ends) / 2)  # the variance is linear in i: its mean is the mean of both ends
+    return math.sqrt(sum(ends) / 2)  # the variance is linear in i, so its mean is the mean of both ends

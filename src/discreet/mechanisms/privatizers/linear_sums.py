@@ -1,14 +1,14 @@
 """Calibration of mechanisms of linear sums: choice of stream, noise and scale for a budget.
 
 Exact calibration. A user is in N noisy sums (one batch, several nodes of a tree, or the user's message). Each
-sum consists of units, i.e. statistics of one step whose privacy loss is computed jointly. Unit u has loss l_u
-at scale 1 and gets share p_u of the budget.
+sum consists of units. A unit is a set of statistics of one step with a jointly computed privacy loss. Unit u
+has loss l_u at scale 1 and gets share p_u of the budget.
 
 * Gaussian: scale_u = l_u sqrt(N / p_u) / mu, so that N sum_u (l_u / scale_u)^2 = mu^2 exactly.
 * Laplace: scale_u = l_u N / (p_u epsilon).
 
-The recorded loss is computed again from the scales. Discrete Gaussian noise is accounted as zCDP,
-rho = mu^2 / 2.
+The loss in the privacy record is computed again from the scales. Discrete Gaussian noise is accounted as
+zCDP, rho = mu^2 / 2.
 
 Choice of the stream. A stream is a way to release noisy prefix sums: sums of separate batches, or a
 factorization such as a tree. The policy for a user depends on the release before that user. Let release j be
@@ -17,14 +17,14 @@ is N sum_j (t_{j+1} - t_j) terms_j / K for Gaussian noise, with N^2 instead of N
 of separate batches, terms_j is j. For a factorization, terms_j is the number of its noise terms at time step
 j. "auto" chooses the stream with the least average variance. The candidates are separate batches, the binary
 tree (also with least-squares estimates) and, for Gaussian noise, the square-root Toeplitz factorization. With
-about ten releases or more, that factorization has the least variance. With exact noise, it uses integer
-coefficients (:mod:`discreet.mechanisms.linear.exact_square_root`).
+about ten releases or more, the Toeplitz factorization has the least variance. With exact noise, it uses
+integer coefficients (:mod:`discreet.mechanisms.linear.exact_square_root`).
 
 Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11). The standard deviations are those of the
-paper. Noise is added to every entry of the vectors, and to every entry of the upper triangle of a matrix,
-which is then mirrored. The tree has one time step per user. The guarantee follows from lemma 3 for the noise
-that is drawn, with the actual number of nodes and steps that contain a user. Batched LSVI (appendix E.1) has
-GOE noise on a tree over batches, and its responses are not centred and have their declared range.
+paper. Noise is added to every entry of a vector. In a matrix, noise is added to every entry of the upper
+triangle, which is then mirrored. The tree has one time step per user. The guarantee follows from lemma 3 for
+the noise that is drawn, with the actual number of nodes and steps that contain a user. Batched LSVI (appendix
+E.1) has GOE noise on a tree over batches. The responses are not centred and have their declared range.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ __all__ = [
 ]  # fmt: skip
 
 _STATED_DELTA = 1e-6
-# Up to this number of releases, the noise variance is averaged over users; beyond it, over releases.
+# Up to this number of releases, the noise variance is averaged over users. Above it, over releases.
 _LISTED = 4096
 
 
@@ -93,8 +93,8 @@ def _private(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> 
 class LinearChoice:
     """Stream of linear sums that meets the budget.
 
-    nodes : N, the number of noisy sums that contain a user. error : square root of the average noise
-        variance, in units of the std of one draw at N = 1.
+    nodes : number N of noisy sums that contain a user. error : square root of the average noise variance, in
+        units of the std of one draw at N = 1.
     """
 
     release: str
@@ -123,7 +123,7 @@ def linear_choices(
 ) -> list[LinearChoice]:
     """Return the streams for a schedule, in order of increasing average noise. Uses only public numbers.
 
-    ``leaf`` : time step of a factorization, either one user or one batch.
+    ``leaf`` : unit of a time step of a factorization, one user or one batch.
 
     laplace : True for Laplace noise, False for Gaussian noise.
 
@@ -219,8 +219,8 @@ def published_scales(
 ) -> dict[str, Floats]:
     """Return the standard deviations of the paper (Luyo et al. 2021) by family, each with shape (H - 1,).
 
-    They follow corollaries 5 and 10 if ``users`` = K is given. If ``users`` is None, they follow corollaries
-    6 and 11, which are for local privacy.
+    The formulas are those of corollaries 5 and 10 if ``users`` = K is given. If ``users`` is None, they
+    follow corollaries 6 and 11, which are for local privacy.
     """
     horizon, d = query.layout.horizon, query.features.dimension
     if users is not None:
@@ -264,7 +264,7 @@ def published_lsvi(horizon: int, releases: int, epsilon: float, delta: float) ->
 def _published_lsvi(
     spec: Budgeted, query: GramQuery, schedule: Schedule
 ) -> tuple[LinearChoice, dict[str, Floats], list[Question]]:
-    """Return the published mechanism of batched LSVI: the tree, its noise scales, and the planned questions.
+    """Return the published mechanism of batched LSVI: the tree, its noise scales and the planned questions.
 
     The tree has GOE noise. The questions ask for responses that are not centred.
     """
@@ -325,7 +325,7 @@ def linear_central(
     leaf: Literal["batch", "user"] = "batch",
     optimal: bool = False,
 ) -> LinearMechanism:
-    """Return the mechanism with which a trusted server releases linear sums.
+    """Return the mechanism of a trusted server that releases linear sums.
 
     spec : privatizer with the budget. optimal : True for a tree with least-squares estimates. Raises
     ``ValueError`` if query and schedule do not fit the budget.
@@ -354,7 +354,9 @@ def linear_central(
         for choice in central_choices(spec, schedule, randomness, release, leaf, optimal):
             scales = query.calibrated(noise, loss, choice.nodes)
             if grid is None or not LinearMechanism.inexact(query, noise, scales, grid, choice.walk):
-                break  # otherwise the noise is outside the range of the exact sampler: try the next stream
+                # if this is not reached, the noise is outside the range of the exact sampler, and the next
+                # stream is tried
+                break
     strategy = Prefixes(choice.walk, choice.leaf) if choice.walk else Batches()
     return LinearMechanism(
         query, schedule, randomness.kind, strategy, noise, scales, grid, tuple(questions), _stated(spec)
@@ -376,9 +378,9 @@ def central_choices(
 
 
 def local_choices(spec: Budgeted, query: LinearQuery, randomness: Randomness) -> list[LinearChoice]:
-    """Return the only choice for devices: each message has noise in every statistic.
+    """Return the only choice for local privacy: each message has noise in every statistic.
 
-    Its error, 1, is for one user and grows with the square root of the number of users.
+    The error of this choice is 1 for one user and grows with the square root of the number of users.
     """
     noise, _ = _noise_of(spec, isinstance(randomness, Secure))
     return [LinearChoice("every statistic", 1, 1.0, noise="Laplace" if noise == "laplace" else "Gaussian")]
@@ -387,7 +389,7 @@ def local_choices(spec: Budgeted, query: LinearQuery, randomness: Randomness) ->
 def linear_local(
     spec: Budgeted, query: LinearQuery, schedule: Schedule, randomness: Randomness
 ) -> LinearMechanism:
-    """Return the mechanism with which users' devices add noise to their own linear sums."""
+    """Return the mechanism of local privacy: users' devices add noise to their own linear sums."""
     query, schedule = _private(query, schedule, randomness)
     if query.requeries:
         raise ValueError(
@@ -417,8 +419,8 @@ def _questions(query: LinearQuery, schedule: Schedule, noise: Noise | None, loss
 
     The mu_h^2 (or epsilon) of a question is proportional to the query's share of step h. There is one round
     at each release, or there are ``schedule.answers`` rounds. In the second case the learner decides from
-    earlier output (the growth of the determinant) at which releases the rounds take place. Some rounds can
-    then remain unused.
+    earlier output (the growth of the determinant) at which releases it asks a round of questions. Some rounds
+    can then remain unused.
     """
     if not isinstance(query, GramQuery) or not query.requeries:
         return []

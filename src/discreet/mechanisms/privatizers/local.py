@@ -1,4 +1,4 @@
-"""Local privatizer: every user's device randomizes its message.
+"""Local privatizer: every user's device randomizes its own message.
 
 Calibration and sources are described in :mod:`discreet.mechanisms.privatizers`.
 """
@@ -46,17 +46,18 @@ class LocalChoice:
     Attributes
     ----------
     randomizer : str
-        "laplace" or "gaussian" (noise in every counter), or reports by "subset", "oue" or "krr".
+        "laplace" or "gaussian" (noise in every counter), or a randomizer of reports: "subset", "oue" or
+        "krr".
     steps : int
-        m, the number of random steps that a user reports; 0 for a noisy vector.
+        Number m of random steps that a user reports. 0 for a noisy vector.
     reward_share : float
         Share of the reports that are about rewards.
     error : float
-        Standard deviation of the noise that one user adds to a transition count. It grows with the square
-        root of the number of users. For reports it is the root mean square over the cells of a step, which
-        does not depend on data.
+        Standard deviation of the noise that one user adds to a transition count. The total grows with the
+        square root of the number of users. For reports the value is the root mean square over the cells of a
+        step. It does not depend on data.
     scales : (families,)
-        Noise scales of a noisy vector; empty for reports.
+        Noise scales of a noisy vector. Empty for reports.
     """
 
     randomizer: str
@@ -67,14 +68,14 @@ class LocalChoice:
 
     @property
     def name(self) -> str:
-        """Text that says what a message contains: every counter, or a number of random steps."""
+        """Text that describes the content of a message: every counter, or a number of random steps."""
         if not self.steps:
             return "every counter"
         return f"{self.steps} random step{'s' if self.steps > 1 else ''}"
 
     @property
     def noise(self) -> str:
-        """Text that names the noise distribution or the randomizer."""
+        """Name of the noise distribution or of the randomizer, as text."""
         return {"laplace": "Laplace", "gaussian": "Gaussian", **NAMES}[self.randomizer]
 
     def __str__(self) -> str:
@@ -89,8 +90,8 @@ class Local(Budgeted, Proposes):
     ----------
     epsilon, delta, rho, mu, noise, calibration, weights
         Budget, noise family, calibration and shares, as for :class:`Central`. ``noise`` and ``weights`` apply
-        only if a device sends a noisy vector of all counters; giving one of them selects this kind of
-        message. The published scale is 3 H / epsilon per counter, which is 2 epsilon-LDP.
+        only if a device sends a noisy vector of all counters. If one of them is given, this kind of message
+        is selected. The published scale is 3 H / epsilon per counter, which is 2 epsilon-LDP.
     randomizer : "auto", "laplace", "gaussian", "subset", "oue" or "krr"
         ``laplace``, ``gaussian``: noise in every counter of the user, as in the papers. ``subset``, ``oue``,
         ``krr``: reports of a few random steps by subset selection, optimised unary encoding or k-ary
@@ -102,7 +103,7 @@ class Local(Budgeted, Proposes):
         number with the least noise.
     reward_share : float, optional
         Probability in (0, 1) that a report is about the reward. None: the share of rewards that the query
-        sets, or 0.15 if it sets none.
+        sets, or 0.15 if the query sets no share.
     preset : "default" or "paper"
         ``paper``: Laplace noise in every counter, published calibration.
 
@@ -172,8 +173,8 @@ class Local(Budgeted, Proposes):
         Reports have the number of steps with the least noise, unless ``steps`` is given. The result depends
         only on public numbers.
 
-        schedule : schedule of releases. randomness : its kind determines whether noise must be exact. Raises
-            ``ValueError`` if no mechanism fits.
+        schedule : schedule of releases. randomness : source of the noise, which determines whether noise must
+            be exact. Raises ``ValueError`` if no mechanism fits.
         """
         if is_linear(query):
             from discreet.mechanisms.privatizers.linear_sums import local_choices
@@ -191,7 +192,7 @@ class Local(Budgeted, Proposes):
                 name = noise.name
                 found.append(LocalChoice(name, 0, 0.0, std, scales))
         kinds = KINDS if self.randomizer == "auto" else tuple(k for k in KINDS if k == self.randomizer)
-        if query.pooled != "none":  # reports contain no pooled counts, whose sums would wrongly be zero
+        if query.pooled != "none":  # reports contain no pooled counts, so these sums would wrongly be zero
             if steps_only or self.randomizer in KINDS:
                 raise ValueError(
                     f"pooled = {query.pooled!r}: reports of random steps hold no pooled counts; use "
@@ -217,9 +218,9 @@ class Local(Budgeted, Proposes):
             yield LocalChoice(kind, reports.steps, reports.reward_share, error, np.zeros(0))
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Return the mechanism of users' devices, with its privacy guarantee.
+        """Return the mechanism of users' devices with its privacy guarantee.
 
-        Raises ``ValueError`` if ``query``, ``schedule``, ``randomness`` and the options do not fit.
+        Raises ``ValueError`` if ``query``, ``schedule``, ``randomness`` and the options do not fit together.
         """
         check_source(randomness)
         if has_batches(schedule):

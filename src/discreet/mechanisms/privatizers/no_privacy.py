@@ -84,7 +84,7 @@ class NoPrivacy(Knobs, Proposes):
     def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
         """Return a session that releases exact sums of ``query`` over an offline data set, step by step.
 
-        randomness : argument of all privatizers; no noise is drawn from it here.
+        randomness : argument that all privatizers have. No noise is drawn from it here.
         """
         from discreet.mechanisms.dataset.dataset_release import OneShotSession
 

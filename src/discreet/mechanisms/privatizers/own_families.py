@@ -1,8 +1,8 @@
 """Mechanisms of a :class:`~discreet.core.query.FamilyQuery`: fresh noise in every batch.
 
-Families of a query can be any combination of visits, transitions, sums of rewards and vectors of a user's own
-(:class:`~discreet.core.vectors.BoundedVector`). Every family uses its share of the budget: by default equal
-shares, otherwise the privatizer's ``weights``.
+The families of a query can be any combination of visits, transitions, sums of rewards and user-defined
+vectors (:class:`~discreet.core.vectors.BoundedVector`). Every family uses its share of the budget. The shares
+are equal by default. Otherwise they are the privatizer's ``weights``.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def central_mechanism(
 ) -> CountMechanism:
     """Return the mechanism with the least noise that meets the privatizer's budget.
 
-    The noise with the smaller standard deviation, on average over the families, is chosen.
+    The choice is the noise with the smaller standard deviation, on average over the families.
 
     Raises
     ------
     ValueError
-        If options are for counts only, K is unknown, or no noise meets the budget.
+        If an option is for counts only, K is unknown, or no noise meets the budget.
     """
     query, schedule = _checked(query), private_schedule(schedule)
     if privatizer.release not in ("auto", "batches") or privatizer.calibration == "published":

@@ -1,4 +1,4 @@
-"""Privatizer of shuffle privacy. It sets the random bits or the randomized reports of each batch."""
+"""Privatizer of shuffle privacy, which sets the random bits or the randomized reports of each batch."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Shuffle(Knobs, Proposes):
     """Privatizer of shuffle privacy: devices randomize messages, and a shuffler releases sums of batches.
 
     No party sees a trajectory. The privatizer works with every learner that has a public schedule, if each
-    user contributes one bit to each counter. It does not support sums that are pooled over steps, or returns
-    of groups. The relative noise decreases with the size of the batches.
+    user contributes one bit to each counter. The privatizer does not support sums that are pooled over steps,
+    or group returns. The relative noise decreases with the size of the batches.
 
     Parameters
     ----------
@@ -50,14 +50,14 @@ class Shuffle(Knobs, Proposes):
     randomizer : "bits" or "amplified"
         ``bits`` (default): each device adds random bits (flips) to every counter. ``amplified``: each device
         sends one locally private report of a few random steps
-        (:mod:`discreet.mechanisms.shuffle.amplified_session`). The sums then have more noise, and a device
-        needs few random draws. ``calibration`` and ``weights`` do not apply to ``amplified``; the query sets
-        the share of the reports that are about rewards.
+        (:mod:`discreet.mechanisms.shuffle.amplified_session`). With ``amplified`` the sums have more noise,
+        and a device needs few random draws. ``calibration`` and ``weights`` do not apply to ``amplified``.
+        The query sets the share of the reports that are about rewards.
     calibration : "joint", "composed", "basic" or "published"
         Rule for the number of flips (:mod:`discreet.accounting.binomial_noise`).
     dishonest : float
         Share in [0, 1) of a batch's users who can omit their flips or be absent without loss of privacy for
-        the others. If all users are honest, the noise variance grows as 1 / (1 - dishonest).
+        the other users. If all users are honest, the noise variance is proportional to 1 / (1 - dishonest).
     weights : tuple of float
         Shares of the budget of the families, in the order of the query. They sum to 1. None: the shares that
         the query sets. The variance of an estimate's noise is proportional to 1 / share, so equal shares give
@@ -96,16 +96,16 @@ class Shuffle(Knobs, Proposes):
 
     @property
     def trust(self) -> Trust:
-        """Trust model "shuffle": no party sees a trajectory; the shuffler sees single messages."""
+        """Trust model "shuffle": no party sees a trajectory, and the shuffler sees single messages."""
         return "shuffle"
 
     @property
     def budget(self) -> Budget:
-        """Stated budget. It is public, so learners can adapt their choices to it."""
+        """Stated budget. The budget is public, so learners can adapt their choices to it."""
         return Budget("shuffle", self.epsilon, float(self.delta or 0.0))
 
     def honest(self, users: int) -> int:
-        """Return the least number of honest users in a batch of ``users`` users; at least 1.
+        """Return the least number of honest users in a batch of ``users`` users, at least 1.
 
         The calibration counts only the flips of honest users as noise.
         """
@@ -124,7 +124,7 @@ class Shuffle(Knobs, Proposes):
         )
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Return the mechanism, in which each batch between two scheduled releases has its own noise.
+        """Return the mechanism. Each batch between two scheduled releases has its own noise.
 
         Raises ``ValueError`` if contributions to ``query`` are not bits, if the release times of ``schedule``
         are not known, or if noise cannot be drawn from ``randomness``.

@@ -1,8 +1,8 @@
-"""Close a session into a file, and list the classes that a file may contain.
+"""Function that saves a session to a file and closes it, and the list of classes in such a file.
 
 The session lists its attributes in tables (:class:`~discreet.core.lifecycle.Saveable`). This module reads
-these attributes while it holds the session's lock. After a crash or interrupt exactly one of the two exists,
-the session or the file: see :mod:`discreet.mechanisms.saved_state.state_file`.
+these attributes while it holds the session's lock. After a crash or interrupt, either the session or the file
+exists, but not both (:mod:`discreet.mechanisms.saved_state.state_file`).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _imported(group: Callable[[], tuple[type, ...]]) -> tuple[tuple[str, type], 
 class _Classes(Mapping[str, type]):
     """Classes that a file can contain, by name.
 
-    They are imported on first use, and a file cannot add classes.
+    The classes are imported on first use, and a file cannot add classes.
     """
 
     __slots__ = ()
@@ -140,7 +140,7 @@ CLASSES: saved_state.Classes = _Classes()
 
 
 def write(session: Saveable, path: str | os.PathLike[str]) -> None:
-    """Close a session and write its whole state to a new file, with the lock held (:meth:`Saveable.save`).
+    """Close a session and write its whole state to a new file. Holds the lock (:meth:`Saveable.save`).
 
     If an error or interrupt occurs before the file is visible, the file is removed and the session remains
     open.
@@ -148,7 +148,8 @@ def write(session: Saveable, path: str | os.PathLike[str]) -> None:
     draft = saved_state.Draft(path)
     values = {**saved_state.whole_of(session), "session": session._kind}
     try:
-        session._saving = True  # until the file is written or removed, only this call and close are accepted
+        # until the file is written or removed, only this call and ``close`` are accepted
+        session._saving = True
         draft.write(session._identity, values, CLASSES)
         draft.publish()
     except BaseException:
@@ -164,10 +165,10 @@ def write(session: Saveable, path: str | os.PathLike[str]) -> None:
 def taken_out(session: Saveable) -> bytes:
     """Close a session and return its state as bytes, in the format of :meth:`Saveable.save`.
 
-    For operators who store sessions in their own database. That database must ensure that each state is
-    continued once, in the transaction that replaces the state by the next state. The table of restored states
-    does not contain such states (:func:`discreet.mechanisms.restore_session.brought_back`). The bytes are as
-    private as the file.
+    This function is for operators who store sessions in their own database. Each state must be continued only
+    once. The database must ensure this in the transaction that replaces the state by the next state. The
+    table of restored states does not contain such states
+    (:func:`discreet.mechanisms.restore_session.brought_back`). The bytes are as private as the file.
     """
     with session._call():
         session._check_open()

@@ -1,32 +1,33 @@
 r"""Saved state: one file that contains a session's whole state and can be restored once.
 
-The file contains, with little-endian integers and without pickle (reading it runs no code from the file):
+The file uses little-endian integers and no pickle, so reading the file runs no code from it. It contains:
 
 1. 16 bytes: ``\x89discreet-state\n``.
 2. uint32: version of this layout, 3. Version 2 had a kind of session for each strategy
    (:mod:`discreet.mechanisms.saved_state.version_2`). Version 1 stored guarantees as sentences.
 3. uint64: n, length of the header.
-4. n bytes: the header, JSON in UTF-8. It has ``id`` (32 hexadecimal digits), ``library``, ``values`` and
-   ``arrays`` ([dtype, shape, writeable] of each array, in order).
+4. n bytes: the header, JSON in UTF-8. The header has ``id`` (32 hexadecimal digits), ``library``, ``values``
+   and ``arrays`` ([dtype, shape, writeable] of each array, in order).
 5. The arrays, one after the other, in C order, little-endian.
-6. 32 bytes: SHA-256 of everything before.
+6. 32 bytes: SHA-256 of all bytes before.
 
-In ``values``, numbers, texts, truth values, null and lists represent themselves. An object with one key is
-one of these:
+In ``values``, numbers, strings, truth values, null and lists represent themselves. An object with one key
+represents one of the following values:
 
 - ``{"array": i}``, ``{"tuple": [...]}``, ``{"map": [[key, value], ...]}`` or ``{"float": "inf"}``;
-- ``{"<class>": {argument: value, ...}}`` of a class that the reader lists. Its attributes have the names of
-  its constructor's arguments.
+- ``{"<class>": {argument: value, ...}}`` of a class that the reader lists. The attributes of the class have
+  the names of its constructor's arguments.
 
-The checksum detects accidents. It is not a signature: anyone who can write the file can forge it. Anyone who
-can read the file can read exact sums of users' data and the noise on them, or the records of users if the
-session stores records. The file is created with mode 0600. Store it only where raw data are allowed.
+The checksum detects accidental damage. The checksum is not a signature: anyone who can write the file can
+also compute a valid checksum. The file contains exact sums of users' data and the noise on them, or the
+records of users if the session stores records. The file is created with mode 0600. Store it only where raw
+data are allowed.
 
-A state must exist in one place. If two sessions continued the same state, both would contain the same earlier
-users and noise, and each would add other users and fresh noise. The guarantee of one session does not cover
-the releases of both. Two protocols, for writing a file and for taking a state from it, ensure that a crash or
-interrupt never makes two usable copies. They also ensure that it never loses the only copy, except as stated
-below.
+A state must exist in one place. If two sessions continued from the same state, both would contain the same
+earlier users and noise. Each session would add other users and fresh noise. The guarantee of one session does
+not cover the releases of both. Two protocols, for writing a file and for taking a state from it, ensure that
+a crash or interrupt never creates two usable copies. The protocols also ensure that the only copy is never
+lost, except as stated below.
 
 *Writing* (:class:`Draft`):
 
@@ -36,30 +37,30 @@ below.
 4. The session's data are deleted from memory.
 
 If anything fails before the rename, the hidden file is removed and the session remains open. A crash leaves
-nothing, or a hidden file ``.<name>.<token>.part``, which is a saved state if it is complete.
+nothing or a hidden file ``.<name>.<token>.part``. The hidden file is a saved state if it is complete.
 
-*Taking* (:class:`Claim`). The whole file is read and checked. The next steps are in one exclusive SQLite
+*Taking* (:class:`Claim`). The whole file is read and checked. The following steps are in one exclusive SQLite
 transaction:
 
-1. The file's id is inserted into the table of restored states. The restore fails if the table already has
-this id, because this file or a copy of it was restored before.
+1. The file's id is inserted into the table of restored states. If the table already has this id, this file or
+   a copy of it was restored before, and the restore fails.
 2. The file is renamed to ``<name>.taken-<token>``.
 3. The checksum is compared, because another file could have been renamed to that name.
 4. The transaction is committed.
 
-Then the file is deleted. If the process crashes before the commit, the id is not stored, and the file has one
-of the two names and can be restored. After the commit, the state exists only in the process that restored it,
-and is lost if this process ends. If an interrupt does not end the process, everything is undone: first the
-file, then the id.
+Then the file is deleted. If the process crashes before the commit, the id is not stored. The file then has
+one of the two names and can be restored. After the commit, the state exists only in the process that restored
+it, and is lost if this process ends. If an interrupt does not end the process, everything is undone: first
+the file, then the id.
 
-The following is not detected:
+The following cases are not detected:
 
 - a copy restored on another machine, by another user of this machine or with another table;
 - a disk image or a virtual machine that is reset to an earlier state, including the table;
 - a deleted table.
 
-SQLite's locks, and therefore the detection of a second restore, are only as reliable as the locks of the file
-system. Network file systems can lack locks.
+The detection of a second restore depends on SQLite's locks. SQLite's locks are only as reliable as the locks
+of the file system. Network file systems can lack locks.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ WRITTEN_NAMES = {"SessionConfig": "Form"}
 def _current_fields(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
     """Convert the stored ``fields`` of the class ``kind`` to the arguments of its present constructor.
 
-    Only files of versions up to 0.2.0 need a conversion: they stored the noise of a mechanism as a number.
+    Only files of versions up to 0.2.0 need this conversion, because they store the noise of a mechanism as a
+    number.
     """
     if kind == "CountMechanism" and "family" in fields:
         codes = {0: None, LAPLACE.code: LAPLACE, GAUSSIAN.code: GAUSSIAN}
@@ -132,7 +134,7 @@ PathLike = str | os.PathLike[str]
 class FileLayout:
     """Start of a file: 16 bytes that identify its format, and a version.
 
-    what : name of the format in errors. earlier : versions that are also read.
+    what : name of the format in error messages. earlier : earlier versions that can be read.
     """
 
     magic: bytes
@@ -215,11 +217,11 @@ class SavedState:
 
     path : path of the file.
 
-    identity : id of the state, which is equal in every copy of the file.
+    identity : id of the state. The id is equal in every copy of the file.
 
     values : stored values by name.
 
-    seal : the last 32 bytes of the file, which are its checksum.
+    seal : last 32 bytes of the file, which are its checksum.
     """
 
     path: Path
@@ -245,7 +247,7 @@ def write_content(
 ) -> None:
     """Write the whole content of a file.
 
-    Raises ``ValueError`` on a value that is not a number, text, array or listed class.
+    Raises ``ValueError`` for a value that is not a number, text, array or object of a listed class.
     """
     arrays: list[np.ndarray[Any, Any]] = []
     encoded = {name: _encode(name, value, classes, arrays) for name, value in values.items()}
@@ -270,7 +272,7 @@ def read(path: PathLike, classes: Classes, layout: FileLayout = STATE) -> SavedS
     Raises ``FileNotFoundError`` if the file does not exist. Raises ``ValueError`` if the file has another
     format, is damaged or incomplete, or was written by a version with another layout or other classes.
     """
-    where = Path(os.path.realpath(_path(path)))  # if the path is a link, this is its target
+    where = Path(os.path.realpath(_path(path)))  # if the path is a link, this is the target of the link
     with open(where, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         identity, values = read_content(file, size, f"path = {str(path)!r}", classes, layout)
@@ -373,10 +375,10 @@ class Draft:
 
     @property
     def published(self) -> bool:
-        """Return True if the file has its visible name.
+        """True if the file has its visible name.
 
-        The property tests whether the hidden name still exists, because a file with the visible name could
-        come from another program.
+        The property tests whether the hidden name still exists, because another program could have created a
+        file with the visible name.
         """
         return self._renaming and not self._part.exists()
 
@@ -394,8 +396,8 @@ class Draft:
 def state_folder(folder: PathLike | None = None) -> Path:
     """Return the folder of the table of restored states.
 
-    The folder is ``folder``, otherwise ``$DISCREET_STATE_DIR``, otherwise ``$XDG_STATE_HOME/discreet``,
-    otherwise ``~/.local/state/discreet``. Raises ``ValueError`` if none of these is available.
+    The folder is the first of these that is given: ``folder``, ``$DISCREET_STATE_DIR``,
+    ``$XDG_STATE_HOME/discreet``, ``~/.local/state/discreet``. Raises ``ValueError`` if none is available.
     """
     chosen = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
     if chosen is not None and chosen != "":
@@ -442,8 +444,8 @@ class Claim:
         """Insert the id into the table of restored states, and remove the file.
 
         Raises ``RuntimeError`` if the table already contains the id, or if another file has replaced the file
-        that was read. In the second case, the other file was renamed, and :meth:`undo` restores its name.
-        Otherwise nothing is changed.
+        that was read. In the second case, the other file was renamed, and :meth:`undo` restores its name. In
+        all other cases nothing is changed.
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with closing(_connect(self._folder)) as connection:  # closing undoes changes that are not committed
@@ -470,7 +472,7 @@ class Claim:
 
         If the file was already deleted, it is written again from ``values``. The session of this attempt must
         be closed. A second interrupt inside this method can lose the state (if the id stays in the table) or
-        leave the state under another file name. It never makes two usable copies.
+        leave the state under another file name. A second interrupt never creates two usable copies.
         """
         draft = None
         if self._committed and not self._taken.exists() and not os.path.lexists(self._saved.path):
@@ -491,12 +493,12 @@ class Claim:
 
 
 def state_of(thing: Any) -> dict[str, Any]:
-    """Return, by name, the attributes of an object whose names are in its ``_STATE``."""
+    """Return the attributes of an object that its ``_STATE`` lists, by name."""
     return {name: getattr(thing, name) for name in thing._STATE}
 
 
 def whole_of(thing: Any) -> dict[str, Any]:
-    """Return the state and the constructor arguments (``_BOUND``), which suffice to make an equal object."""
+    """Return the state and the constructor arguments (``_BOUND``). An equal object can be built from them."""
     return {name: getattr(thing, name) for name in thing._BOUND} | state_of(thing)
 
 

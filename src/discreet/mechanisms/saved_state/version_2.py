@@ -1,4 +1,4 @@
-"""Reader of version 2 of the format, which has one kind of session for each strategy."""
+"""Reader of format version 2, in which each strategy has its own kind of session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STREAMS = (
 )  # fmt: skip
 """Kinds of sessions in files of version 2 that are streams now."""
 
-_NAMES = {"before": "_filtered"}  # other names were those of the state after an underscore
+_NAMES = {"before": "_filtered"}  # all other names are the names in the state after an underscore
 _UNUSED = {
     "_filtered", "_measured", "_measurements", "_draws", "_scales_now", "_squares", "_forgotten", "_weights",
 }  # fmt: skip

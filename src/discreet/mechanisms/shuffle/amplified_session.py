@@ -1,9 +1,9 @@
-r"""Shuffle privacy without flips in every counter: local reports of a few steps, amplified by shuffling.
+r"""Shuffle privacy with local reports of a few steps, which shuffling amplifies. Counters have no flips.
 
 Each device sends one report that is epsilon0-locally private: a few random steps, randomized by subset
 selection or unary encoding (:mod:`discreet.mechanisms.local.randomized_response`). The shuffler removes data
-that identify a sender and releases the number of times that each report was sent. The output is private at a
-much smaller epsilon, which decreases with the number of users
+that identify a sender. The shuffler then releases the number of times that each report was sent. The output
+is private at a much smaller epsilon, which decreases with the number of users
 (:mod:`discreet.accounting.shuffle_amplification`).
 
 - **One randomizer per batch.** Amplification requires that the reports of all users in a batch come from the
@@ -12,24 +12,24 @@ much smaller epsilon, which decreases with the number of users
   the shuffler removes the plan's number together with the other fields of the header.
 - **Calibration.** In a batch of n users, at most the stated share is dishonest. epsilon0 is the largest value
   at which the reports of the honest users meet (epsilon, delta) by the numerical bound. Small batches have no
-  amplification: for these, epsilon0 = epsilon.
+  amplification. For these batches, epsilon0 = epsilon.
 - **Output.** For each step and kind of report, the output contains the number of reports and, for each
-  element, the number of reports that contain it. This is a function of the histogram of reports. A batch is
-  not released if it has fewer users than the accounting assumes.
-- **Guarantee without the shuffler.** A message is epsilon0-locally private; the guarantee states the largest
+  element, the number of reports that contain it. The output is a function of the histogram of reports. A
+  batch is not released if it has fewer users than the accounting assumes.
+- **Guarantee without the shuffler.** A message is epsilon0-locally private. The guarantee states the largest
   epsilon0.
 
-A message is the common envelope of all messages (:mod:`discreet.device.message_envelope`) around a report
-(:mod:`discreet.device.randomized_response_device`). The length of a message is a function of the report, so
+A message is a report (:mod:`discreet.device.randomized_response_device`) in the common envelope of all
+messages (:mod:`discreet.device.message_envelope`). The length of a message is a function of the report, so
 the length is as private as the report.
 
-A user is in one batch, and later plans are functions of earlier outputs, so adaptive parallel composition
-applies, as for flips. The session works like that of :mod:`discreet.mechanisms.shuffle.shuffle_session`,
-except for the messages.
+Each user is in one batch, and later plans are functions of earlier outputs. Adaptive parallel composition
+therefore applies, as for flips. The session works like the session of
+:mod:`discreet.mechanisms.shuffle.shuffle_session`, except for the messages.
 
-The noise of the sums is larger than that of the flips at every size (docs/shuffle.md), mostly because a
-device reports one step in H. Flips are therefore the default. Reports have two advantages: a device draws
-about ten random numbers instead of one for each counter, and a message has about 60 bytes.
+The noise of the sums is larger than that of the flips for every number of users (docs/shuffle.md), mainly
+because a device reports one step in H. Flips are therefore the default. Reports have two advantages: a device
+draws about ten random numbers instead of one for each counter, and a message has about 60 bytes.
 
 Source: Feldman, McMillan and Talwar 2021.
 """
@@ -79,7 +79,7 @@ __all__ = [
     "amplified_mechanism", "reports_of",
 ]  # fmt: skip
 
-_KINDS: tuple[Kind, ...] = ("subset", "oue")  # "krr" is "subset" with one element
+_KINDS: tuple[Kind, ...] = ("subset", "oue")  # "krr" is the same as "subset" with one element
 
 
 # -------------------------------------------------------------------------------- calibration
@@ -92,7 +92,7 @@ def reports_of(query: CountQuery, epsilon0: float) -> StepReports:
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """Cache key of a query. Queries that the same reports answer have equal keys."""
+    """Cache key of a query. Queries with equal keys are answered by the same reports."""
 
     query: CountQuery
 
@@ -144,9 +144,9 @@ class AmplifiedEncoder:
         return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Make the message.
+        """Return the message of one trajectory.
 
-        Raises ``ValueError`` for an invalid record or another plan; nothing is sent then.
+        Raises ``ValueError`` for an invalid record or another plan. Nothing is sent in these cases.
         """
         report = self.inner(trajectory, plan, coins)
         if not isinstance(coins, BitCoins):
@@ -157,9 +157,7 @@ class AmplifiedEncoder:
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Output of the shuffler for a batch.
-
-    H is 1 if the query has one step.
+    """Output of the shuffler for a batch. The first axis has length 1 instead of H if the query has one step.
 
     Attributes
     ----------
@@ -180,7 +178,7 @@ class Histogram:
 
 
 class ReportShuffler(Inbox):
-    """Shuffler that takes the reports of one batch and releases a histogram without senders.
+    """Shuffler that receives the reports of one batch and releases a histogram without senders.
 
     Parameters
     ----------
@@ -199,12 +197,12 @@ class ReportShuffler(Inbox):
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """Public parameters, as values that can be compared."""
+        """Public parameters as values that can be compared."""
         return self.layout, astuple(self.reports), self.session, self.least
 
     @classmethod
     def of_batch(cls, mechanism: AmplifiedMechanism, batch: int, session: int) -> ReportShuffler:
-        """Create the shuffler of a scheduled batch, in any process. session : number of the session."""
+        """Return a new shuffler of a scheduled batch, in any process. session : number of the session."""
         least, reports = mechanism.choices[batch]
         return cls(mechanism.query.layout, reports, session, least)
 
@@ -217,7 +215,7 @@ class ReportShuffler(Inbox):
         self._nonces = set()
 
     def receive(self, message: Any) -> None:
-        """Add one message, or count it as refused and raise ``MessageRejected``."""
+        """Add one message, or count it as rejected and raise ``MessageRejected``."""
         try:
             found, nonce = self._read(message)
         except MessageRejected as refusal:
@@ -238,9 +236,9 @@ class ReportShuffler(Inbox):
         return found, nonce
 
     def receive_many(self, batch: Sequence[Any]) -> int:
-        """Add many messages and return the number of accepted ones.
+        """Add many messages and return the number of accepted messages.
 
-        Invalid messages are counted as refused.
+        Invalid messages are counted as rejected.
         """
         before = self._received
         for message in batch:
@@ -255,8 +253,9 @@ class ReportShuffler(Inbox):
         self._bits = self._bits + bits
 
     def add_counted(self, counted: Histogram, most: int) -> int:
-        """Add the output of the same batch's shuffler in another process; see
-        :meth:`discreet.mechanisms.shuffle.shuffle_session.Shuffler.add_counted`.
+        """Add the output of the same batch's shuffler in another process. Return the number of its users.
+
+        The errors are those of :meth:`discreet.mechanisms.shuffle.shuffle_session.Shuffler.add_counted`.
         """
         if type(counted) is not Histogram:
             raise ValueError(f"counted is a {type(counted).__name__}: must be what a ReportShuffler lets out")
@@ -281,7 +280,7 @@ class ReportShuffler(Inbox):
     def output(self) -> Histogram:
         """Return the histogram of the batch and delete it.
 
-        It is also deleted if :class:`BatchTooSmall` is raised.
+        The histogram is also deleted if :class:`BatchTooSmall` is raised.
         """
         found = Histogram(self._received, self._reports, self._moves, self._bits)
         self._forget()
@@ -292,7 +291,7 @@ class ReportShuffler(Inbox):
 def estimated(query: CountQuery, reports: StepReports, histogram: Histogram) -> Floats:
     """Return (cells,) unbiased sums of the query's families, in the order of the query.
 
-    The debiasing is that of one user's report. Derivation and variance are in
+    The debiasing is the same as for one user's report. Derivation and variance are in
     :mod:`discreet.mechanisms.local.randomized_response`.
     """
     values = reports.arrays()[1].reshape(2, 2, 2)  # (about, policy, (gain, miss)); policy 1: all pairs
@@ -332,9 +331,9 @@ def amplified_mechanism(
 
 
 class AmplifiedChannel(ShuffledChannel):
-    """Counts from shuffled reports.
+    """Channel of counts from shuffled reports.
 
-    In simulation, ``submit_sum`` takes the counts of what users report
+    In simulation, ``submit_sum`` takes the counts of the elements that users report
     (:func:`discreet.envs.rollouts.rollout.reported_counts`, or ``reported_step`` if the query has one step).
     """
 
@@ -342,7 +341,10 @@ class AmplifiedChannel(ShuffledChannel):
     made_of = AmplifiedMechanism
 
     def reports_now(self, s: ChannelSession) -> StepReports:
-        """Return the reports of the open plan's users. Raises ``RuntimeError`` if no plan is open."""
+        """Return the report parameters of the open plan's users.
+
+        Raises ``RuntimeError`` if no plan is open.
+        """
         _ = s.open_plan
         return self._reports(s)
 

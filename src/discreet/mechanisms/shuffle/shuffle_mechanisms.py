@@ -1,8 +1,8 @@
 """Mechanisms of the shuffle model: the flips or the reports that the devices of each batch send.
 
 These mechanisms correspond to :class:`~discreet.core.count_mechanism.CountMechanism`, which is for trusted
-servers and single devices. A user is in one batch, and the noise of that batch determines the privacy of the
-shuffler's output (:mod:`discreet.accounting.binomial_noise`,
+servers and single devices. Each user is in one batch, and the noise of that batch determines the privacy of
+the shuffler's output (:mod:`discreet.accounting.binomial_noise`,
 :mod:`discreet.accounting.shuffle_amplification`). The privacy loss of all batches together is the largest
 loss of one batch.
 
@@ -52,10 +52,10 @@ _KINDS: Mapping[str, Kind] = MappingProxyType(
 
 
 def batch_ends(schedule: Schedule) -> Ints:
-    """Return the number of users that have arrived at the end of each batch, with shape (batches,).
+    """Return the number of users that have arrived at the end of each batch, shape (batches,).
 
-    Users after the last release are one more batch. Raises ``ValueError`` if the batch sizes are not known in
-    advance.
+    The users after the last release form one more batch. Raises ``ValueError`` if the batch sizes are not
+    known in advance.
     """
     if schedule.pooled_shares is not None:
         raise ValueError("schedule.pooled_shares: must be None, there are no pooled counts here")
@@ -81,7 +81,7 @@ def form_of(query: CountQuery, noise: Noise, session: int) -> SessionConfig:
 def flips_of(family: Family, users: int) -> Components:
     """Return the random bits that ``users`` users add to one counter of a family.
 
-    Each item is (number of bits, probability that a bit is 1). Paired flips have two items, whose
+    Each item is (number of bits, probability that a bit is 1). Paired flips have two items, and the two
     probabilities sum to 1.
     """
     n, p = users * family.flips, family.coin / COIN
@@ -114,7 +114,7 @@ class ShuffledMechanism(SumMechanism):
 
     @cached_property
     def ends(self) -> Ints:
-        """Number of users that have arrived at the end of each batch, with shape (batches,)."""
+        """Number of users that have arrived at the end of each batch, shape (batches,)."""
         return batch_ends(self.schedule)
 
     @property
@@ -125,7 +125,7 @@ class ShuffledMechanism(SumMechanism):
 
     @property
     def trust(self) -> Trust:
-        """Trust model "shuffle": no party sees a trajectory; the shuffler sees single messages."""
+        """Trust model "shuffle": no party sees a trajectory, and the shuffler sees single messages."""
         return "shuffle"
 
     def check_source(self, randomness: Any) -> None:
@@ -135,23 +135,26 @@ class ShuffledMechanism(SumMechanism):
     @property
     @abstractmethod
     def batches(self) -> tuple[tuple[int, Any], ...]:
-        """(number of users, parameters of their messages) of every scheduled batch, in order."""
+        """Pair (number of users, parameters of their messages) for every scheduled batch, in order."""
 
     # ----------------------------------------------------------------- noise distributions
     @abstractmethod
     def scheduled(self, batch: int, users: int) -> list[Any]:
-        """Return, for each family, the components of a batch's noise if all its users send a message."""
+        """Return the noise components of each family in a batch, if all users of the batch send a message."""
 
     @abstractmethod
     def merged(self, old: Any, new: Any) -> Any:
-        """Return the components of the noise in the sum of two batches, from the components of each batch."""
+        """Return the noise components of the sum of two batches, from the components of each batch."""
 
     @abstractmethod
     def law(self, family: int, components: Any) -> Any:
-        """Return the noise distribution of a family (given by its index) from the components of its noise."""
+        """Return the noise distribution of a family from the components of its noise.
+
+        family : index of the family. components : components of its noise, as :meth:`merged` returns them.
+        """
 
     def laws_at(self, n: int) -> dict[str, Any]:
-        """Return the noise distributions of the release after n users, by family.
+        """Return the noise distribution of each family in the release after n users.
 
         These distributions are valid if all users send their messages.
 
@@ -172,9 +175,9 @@ class ShuffledMechanism(SumMechanism):
 class FlipMechanism(ShuffledMechanism):
     """Mechanism with random bits (flips) in every counter of every message.
 
-    This is a corrected version of the mechanism of Bai, Talebi, Zhao and Cheng 2024. ``Shuffle()`` chooses
-    this mechanism. ``guarantee`` is computed from the flips of each batch. It is the largest loss of any
-    batch, since a user is in one batch.
+    The mechanism corrects the mechanism of Bai, Talebi, Zhao and Cheng 2024. ``Shuffle()`` chooses this
+    mechanism. ``guarantee`` is computed from the flips of each batch. The guarantee states the largest loss
+    of any batch, since each user is in one batch.
 
     Parameters
     ----------
@@ -195,7 +198,7 @@ class FlipMechanism(ShuffledMechanism):
     Raises
     ------
     ValueError
-        If a part is of another type or does not fit, or the noises do not match the batches.
+        If a part has another type or does not fit, or the noises do not match the batches.
     """
 
     __repr__ = brief
@@ -234,18 +237,18 @@ class FlipMechanism(ShuffledMechanism):
     def records(self) -> tuple[Record, ...]:
         """Privacy record of the flips of all batches.
 
-        A batch is omitted if another batch has the same flips from fewer users, because the privacy loss of
-        the omitted batch is not larger.
+        A batch is omitted if another batch has the same flips from fewer users. The privacy loss of the
+        omitted batch is then not larger.
         """
         return (BinomialRecord(self.words, undominated(self.noises), accountant.ways(self.query)),)
 
     @property
     def batches(self) -> tuple[tuple[int, Noise], ...]:
-        """(users, flips) of every scheduled batch, in order."""
+        """Pair (users, flips) for every scheduled batch, in order."""
         return tuple(zip(self.sizes, self.noises, strict=True))
 
     def scheduled(self, batch: int, users: int) -> list[Any]:
-        """Return, for each family, the flips that ``users`` users of a batch add to one counter."""
+        """Return the flips of each family that ``users`` users of a batch add to one counter."""
         families = form_of(self.query, self.noises[batch], 0).families
         return [flips_of(family, users) for family in families]
 
@@ -272,7 +275,7 @@ class FlipMechanism(ShuffledMechanism):
 
 
 def undominated(noises: Iterable[Noise]) -> tuple[Noise, ...]:
-    """Return one noise for each kind of flips, namely that of the batch with the fewest honest users.
+    """Return one noise for each kind of flips: that of the batch with the fewest honest users.
 
     The other batches have more noise of the same kind, so their privacy loss is not larger.
     """
@@ -289,8 +292,8 @@ class AmplifiedMechanism(ShuffledMechanism):
     """Mechanism with reports of a few steps of each user, amplified by shuffling.
 
     The source is Feldman, McMillan and Talwar 2021. ``Shuffle(randomizer="amplified")`` chooses this
-    mechanism. ``guarantee`` is computed from the reports and the sizes of the batches. It is the largest loss
-    of any batch, since a user is in one batch.
+    mechanism. ``guarantee`` is computed from the reports and the sizes of the batches. The guarantee states
+    the largest loss of any batch, since each user is in one batch.
 
     Parameters
     ----------
@@ -303,7 +306,7 @@ class AmplifiedMechanism(ShuffledMechanism):
     Raises
     ------
     ValueError
-        If a part is of another type or does not fit, or the choices do not match the batches.
+        If a part has another type or does not fit, or the choices do not match the batches.
     """
 
     __repr__ = brief
@@ -350,7 +353,7 @@ class AmplifiedMechanism(ShuffledMechanism):
 
     @property
     def batches(self) -> tuple[tuple[int, StepReports], ...]:
-        """(users, reports) of every scheduled batch, in order."""
+        """Pair (users, reports) for every scheduled batch, in order."""
         return tuple(zip(self.sizes, (reports for _, reports in self.choices), strict=True))
 
     def scheduled(self, batch: int, users: int) -> list[Any]:
@@ -366,7 +369,7 @@ class AmplifiedMechanism(ShuffledMechanism):
         return (joined(laws),) if laws else ()
 
     def law(self, family: int, components: Any) -> Any:
-        """Return the noise distribution in ``components``, a tuple made by :meth:`merged`.
+        """Return the noise distribution in ``components``, a tuple that :meth:`merged` returns.
 
         An empty tuple gives the distribution for 0 users.
 

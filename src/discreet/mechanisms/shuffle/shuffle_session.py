@@ -1,38 +1,39 @@
 r"""Shuffle model with three parties. Only the user's own device sees raw data.
 
-1. **The device** (:mod:`discreet.device`) turns a trajectory into bits: for every counter, the user's own
+1. **The device** (:mod:`discreet.device`) converts a trajectory to bits: for every counter, the user's own
    bits and random bits (flips).
-2. **The shuffler** (:class:`Shuffler`) removes data that identify a sender and refuses messages that do not
-   have the published form. For each counter it releases the number of ones and the number of bits. This is
-   equivalent to a uniform permutation of indistinguishable bits, and counts contain no information about the
-   order. A batch is not released if it has fewer messages than the privacy accounting assumes, since absent
+2. **The shuffler** (:class:`Shuffler`) removes data that identify a sender and rejects messages without the
+   published form. For each counter it releases the number of ones and the number of bits. The output is
+   equivalent to a uniform permutation of indistinguishable bits, because counts contain no information about
+   the order. A batch with fewer messages than the privacy accounting assumes is not released, since absent
    users add no flips.
-3. **The analyzer** (:class:`Analyzer`) subtracts the expected flips. The sums are unbiased, with binomial
-   noise of exactly known distribution.
+3. **The analyzer** (:class:`Analyzer`) subtracts the expected flips. The sums are unbiased, and their noise
+   is binomial with an exactly known distribution.
 
-:class:`FlipChannel` does the work of shuffler and analyzer for a learner. In a deployment, each party
-creates its program from the same public :class:`~discreet.device.shuffle_payload.SessionConfig`.
+:class:`FlipChannel` is both shuffler and analyzer for a learner. In a deployment, each party creates its
+program from the same public :class:`~discreet.device.shuffle_payload.SessionConfig`.
 
 Guarantee. For every batch, the output of the shuffler is (epsilon, delta)-indistinguishable if the trajectory
-of one user is replaced. Batches have disjoint users, and policies are functions of earlier outputs, so all
-batches together have the same guarantee (adaptive parallel composition).
+of one user is replaced. Batches have disjoint users, and policies are functions of earlier outputs. All
+batches together therefore have the same guarantee (adaptive parallel composition).
 
 The guarantee depends on three assumptions:
 
 * the shuffler does not keep or leak single messages;
 * the transport before the shuffler knows which users are in the plan and forwards one message of each user. A
-  nonce detects a copy, not a second message. Each further message of a user replaces that of another user,
-  whose flips are then missing;
-* at most the stated share of a batch's users add no flips or disclose them.
+  nonce detects a copy of a message, but not a second message of the same user. Each further message of a user
+  replaces a message of another user, and the flips of that user are then missing;
+* at most the stated share of a batch's users add no flips or disclose their flips.
 
 Calibration uses only the flips of the other users. A user who deviates from the protocol can bias each count
-by at most the number of bits that one user has in that counter.
+by at most the number of bits per user in that counter.
 
-Sensitivity. A trajectory has one bit in each counter (two for a centred reward). The possible changes from
-replacing a trajectory are listed in :mod:`discreet.accounting.binomial_noise`, which accounts for all
-counters jointly.
+Sensitivity. A trajectory has one bit in each counter (two for a centred reward).
+:mod:`discreet.accounting.binomial_noise` lists the possible changes from replacing a trajectory, and accounts
+for all counters jointly.
 
-Source: Bai, Talebi, Zhao and Cheng 2024 (the printed protocol sends integers, which no noise makes private).
+Source: Bai, Talebi, Zhao and Cheng 2024 (the printed protocol sends integers, for which no noise gives
+privacy).
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ _READ_AT_ONCE = 256  # number of messages that are decoded together
 
 
 class BatchTooSmall(RuntimeError):
-    """Error: too few messages arrived. The shuffler deletes the batch and releases nothing about it."""
+    """Error for a batch with too few messages. The shuffler deletes the batch and releases nothing about
+    it.
+    """
 
 
 # -------------------------------------------------------------------------------- three parties
@@ -98,9 +101,9 @@ class BatchTooSmall(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class BitEncoder:
-    """Encoder of a device in a session. It checks the trajectory and converts it to one message.
+    """Encoder of a device in a session. The encoder checks the trajectory and converts it to one message.
 
-    secure : True if the session guarantees exact noise. Seeded random generators are then refused.
+    secure : True if the session guarantees exact noise. Seeded random generators are then rejected.
     """
 
     __repr__ = brief
@@ -114,9 +117,9 @@ class BitEncoder:
         return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
-        """Make the message.
+        """Return the message of one trajectory.
 
-        Raises ``ValueError`` for an invalid record or another plan; nothing is sent then.
+        Raises ``ValueError`` for an invalid record or another plan. Nothing is sent in these cases.
         """
         number = same_plan(self.device.plan, plan)
         if self.secure and not coins.exact:
@@ -129,7 +132,7 @@ class BitEncoder:
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """Output of the shuffler for a batch: (counters,) number of ones and (counters,) number of bits."""
+    """Output of the shuffler for a batch: (counters,) numbers of ones and (counters,) numbers of bits."""
 
     ones: Ints
     bits: Ints
@@ -143,7 +146,7 @@ class Inbox:
     least : number of messages that the privacy accounting assumes. With fewer messages, nothing is released.
     """
 
-    # A saved file contains the counts of a batch that is not released yet, but no message.
+    # A saved file contains the counts of a batch that is not yet released, but no message.
     _BOUND: ClassVar[tuple[str, ...]]
     _STATE: ClassVar[tuple[str, ...]] = ("_seen", "_plan", "_left", "_received", "_refused")
 
@@ -160,7 +163,9 @@ class Inbox:
 
     @property
     def refused(self) -> Mapping[Reason, int]:
-        """Number of refused messages, by reason. It is public, because it does not depend on users' data."""
+        """Number of rejected messages, by reason. The numbers are public, because they do not depend on
+        users' data.
+        """
         return MappingProxyType(self._refused)
 
     @property
@@ -171,23 +176,23 @@ class Inbox:
     def open(self, plan: int, users: int) -> None:
         """Accept at most ``users`` messages for this plan.
 
-        Messages for earlier plans are late after this call.
+        After this call, messages for earlier plans are late.
         """
         self._plan, self._left = plan, checks.integer("users", users, 1)
 
     def shut(self) -> None:
-        """Accept no further messages for the open plan, because each user has sent a message or is absent."""
+        """Accept no further messages for the open plan. Each of its users has sent a message or is absent."""
         self._left = 0
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """Public parameters, as values that can be compared."""
+        """Public parameters as values that can be compared."""
         return tuple(getattr(self, name) for name in self._BOUND)
 
     def check_numbers(self, users: int, plans: int, awaited: int) -> None:
         """Raise ``ValueError`` if the numbers of messages cannot be those of a session.
 
-        users, plans : largest numbers so far. awaited : users whom the open plan expects.
+        users, plans : largest numbers so far. awaited : number of users that the open plan still expects.
         """
         checks.integer("received", self._received, 0, users)
         checks.integer("plan", self._plan, -1, plans)
@@ -210,7 +215,10 @@ class Inbox:
 
     @property
     def _seen(self) -> tuple[NDArray[np.uint8]]:
-        """(n, 16) nonces of received messages, in ascending order. These are not accepted again."""
+        """(n, 16) nonces of received messages, in ascending order.
+
+        Messages with these nonces are rejected.
+        """
         return (np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, NONCE),)
 
     @_seen.setter
@@ -222,7 +230,7 @@ class Inbox:
 
 
 class Shuffler(Inbox):
-    """Shuffler that takes the messages of one batch and releases counts without senders.
+    """Shuffler that receives the messages of one batch and releases counts without senders.
 
     Parameters
     ----------
@@ -248,17 +256,17 @@ class Shuffler(Inbox):
 
     @classmethod
     def of_batch(cls, mechanism: FlipMechanism, batch: int, session: int) -> Shuffler:
-        """Create the shuffler of a scheduled batch, in any process. session : number of the session."""
+        """Return a new shuffler of a scheduled batch, in any process. session : number of the session."""
         noise = mechanism.noises[batch]
         return cls(form_of(mechanism.query, noise, session), noise[0][1].users)
 
     @property
     def device(self) -> SessionConfig:
-        """Form of messages: the public parameters that devices need."""
+        """Format of messages: the public parameters that devices need."""
         return self.form
 
     def receive(self, message: bytes) -> None:
-        """Add one message, or count it as refused and raise ``MessageRejected``."""
+        """Add one message, or count it as rejected and raise ``MessageRejected``."""
         try:
             nonce, ones = messages.read(self.form, self._plan, message)
             self._admit(nonce)
@@ -268,11 +276,12 @@ class Shuffler(Inbox):
         self._count(ones, 1)
 
     def _count(self, ones: Ints, users: int) -> None:
-        # One statement without a call: no user may be counted without their flips.
+        # One statement without a call, so that no user is counted without the user's flips.
         self._ones, self._received = self._ones + ones, self._received + users
 
     def _admit(self, nonce: bytes) -> None:
-        """Reserve a place of the plan for a message. The message is counted only when its flips are added.
+        """Reserve one of the messages that the plan expects. The message is counted when its flips are
+        added.
 
         After an interrupt between these steps, the batch has one user fewer. In the opposite order, the batch
         could be released without that user's flips.
@@ -282,9 +291,9 @@ class Shuffler(Inbox):
         self._left -= 1
 
     def receive_many(self, batch: Sequence[bytes]) -> int:
-        """Add many messages and return the number of accepted ones.
+        """Add many messages and return the number of accepted messages.
 
-        Invalid messages are counted as refused.
+        Invalid messages are counted as rejected.
         """
         before, form = self._received, self.form
         for begin in range(0, len(batch), _READ_AT_ONCE):
@@ -314,7 +323,7 @@ class Shuffler(Inbox):
         self._count(ones, users)
 
     def add_counted(self, counted: Counted, most: int) -> int:
-        """Add the output of the same batch's shuffler in another process. Returns the number of its users.
+        """Add the output of the same batch's shuffler in another process. Return the number of its users.
 
         Raises ``ValueError`` unless ``counted`` is a possible output for 1 to ``most`` users with messages of
         this form.
@@ -337,7 +346,7 @@ class Shuffler(Inbox):
     def output(self) -> Counted:
         """Return the counts of the batch and delete them.
 
-        They are also deleted if :class:`BatchTooSmall` is raised.
+        The counts are also deleted if :class:`BatchTooSmall` is raised.
         """
         ones, received = self._ones, self._received
         self._ones, self._nonces, self._received, self._left = np.zeros_like(ones), set(), 0, 0
@@ -377,19 +386,19 @@ class Analyzer:
 
 
 class ShuffledChannel(Channel):
-    """Counts under the shuffle model, by way of one shuffler for each batch.
+    """Channel of counts under the shuffle model, with one shuffler for each batch.
 
     Base class of the two channels of the shuffle model. The first users of a plan are in the batch that is
-    open when the plan begins. A plan can cover several batches, but it must end with the end of a batch if it
-    extends beyond the open batch.
+    open when the plan begins. A plan can include several batches. If it extends beyond the open batch, it
+    must end with the end of a batch.
 
-    ``release`` raises :class:`BatchTooSmall` if the share of absent or refused users in the batch exceeds the
-    stated share. The messages of the batch are deleted, and the next call of ``release`` returns the last
+    ``release`` raises :class:`BatchTooSmall` if the share of absent or rejected users in the batch exceeds
+    the stated share. The messages of the batch are deleted, and the next call of ``release`` returns the last
     release again. Without an earlier release, it returns zeros for 0 users, with number 0. ``covers`` counts
     only users whose messages were released.
 
-    An invalid or refused message raises ``ValueError``; nothing is added, and the message is counted as
-    refused.
+    An invalid or rejected message raises ``ValueError``. Nothing is added, and the message is counted as
+    rejected.
     """
 
     shuffles: ClassVar[Any]  # class of the shufflers
@@ -399,7 +408,7 @@ class ShuffledChannel(Channel):
         checks.exactly("mechanism", mechanism, self.made_of)
         mechanism = replace(mechanism)  # checked again, and shares no array with the caller
         mechanism.check_source(randomness)
-        self.mechanism: Any = mechanism  # of the class that was checked above
+        self.mechanism: Any = mechanism  # an object of the class that was checked above
         self.query, self.randomness, self.ends = mechanism.query, randomness, mechanism.ends
         self.key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
 
@@ -413,10 +422,10 @@ class ShuffledChannel(Channel):
         """Return the state before the first user.
 
         - session : number of the session in messages.
-        - shufflers, batch : shufflers of the batches since the last release, and index of the last one's
-          batch.
+        - shufflers : shufflers of the batches since the last release.
+        - batch : index of the batch of the last shuffler.
         - sums, components : sums of all released batches, and the components of their noise, by family.
-        - refused : number of refused messages, by reason, without those of ``shufflers``.
+        - refused : number of rejected messages, by reason, without those of ``shufflers``.
         """
         return {
             "session": session_number(self.key), "shufflers": [], "batch": -1,
@@ -425,7 +434,7 @@ class ShuffledChannel(Channel):
         }  # fmt: skip
 
     def plain(self, state: State) -> State:
-        """Return a state in the form that a file contains.
+        """Return ``state`` in the form that a file contains.
 
         ``open_batches`` contains the counts of the batches since the last release. After restoring, the
         remaining users can send messages, and no user can send twice. The counts are as secret as the
@@ -435,20 +444,20 @@ class ShuffledChannel(Channel):
         return rest | {"open_batches": [whole_of(shuffler) for shuffler in state["shufflers"]]}
 
     def from_plain(self, s: ChannelSession, state: State) -> State:
-        """Return the state of a file. Raises ``ValueError`` if it is invalid.
+        """Return the state read from a file. Raises ``ValueError`` if the state is invalid.
 
-        Open batches must have the public parameters of the mechanism: other parameters would add less noise
+        Open batches must have the public parameters of the mechanism. Other parameters would add less noise
         than the guarantee states.
         """
         last = checks.integer("batch", state["batch"], -1, len(self.ends) - 1)
         for reason, count in state["refused"].items():
             checks.integer(f"refused[{reason!r}]", count, 0)
-        self.estimates(state["sums"], state["components"], 0)  # raises an error if they do not fit
+        self.estimates(state["sums"], state["components"], 0)  # raises an error if the values do not fit
         shufflers = [made_of(self.shuffles, whole) for whole in state["open_batches"]]
         if bool(shufflers) != (last >= 0) or (s._awaited and not shufflers):
             raise ValueError("open_batches: must be those since the last release")
         batches = iter(range(last + 1))
-        for i, found in enumerate(shufflers):  # in their order, with the last one in batch ``last``
+        for i, found in enumerate(shufflers):  # in order; the last one belongs to batch ``last``
             newest = i + 1 == len(shufflers)
             if not any(
                 found.parameters == self.shuffles.of_batch(self.mechanism, batch, state["session"]).parameters
@@ -460,12 +469,12 @@ class ShuffledChannel(Channel):
         return rest | {"shufflers": shufflers}
 
     def drop(self, s: ChannelSession) -> State:
-        """Keep the number of the session, and the numbers of refused messages."""
+        """Keep only the number of the session and the numbers of rejected messages."""
         kept = {"session": s.state["session"]} if s.state else {}
         return kept | {"refused": dict(self.refused(s.state))}
 
     def refused(self, state: State) -> Mapping[Reason, int]:
-        """Return the number of messages that were refused so far, by reason."""
+        """Return the number of messages rejected so far, by reason."""
         now: dict[Reason, int] = dict(state.get("refused", {}))
         for shuffler in state.get("shufflers", ()):
             for reason, count in shuffler.refused.items():
@@ -474,7 +483,7 @@ class ShuffledChannel(Channel):
 
     # ------------------------------------------------------------------------------- users
     def admit(self, s: ChannelSession, plan: Plan, users: int) -> tuple[Plan, State]:
-        """Return the plan to store, and the shuffler of its batch."""
+        """Return the plan to store and the shuffler of its batch."""
         s._check_no_group(plan)
         after = s.users + users
         batch = int(np.searchsorted(self.ends, s.users, side="right"))
@@ -495,7 +504,7 @@ class ShuffledChannel(Channel):
         """Return the device program for the newest plan's users."""
 
     def device(self, s: ChannelSession) -> Any:
-        """Return the device program for the open plan's users. It is published for each batch.
+        """Return the device program for the open plan's users. The program is published again for each batch.
 
         Raises ``RuntimeError`` if no plan is open.
         """
@@ -503,7 +512,7 @@ class ShuffledChannel(Channel):
         return self.open_device(s)
 
     def check_in_time(self, s: ChannelSession, message: Message) -> None:
-        """Refuse a message that no open plan expects, and count it as late.
+        """Reject a message that no open plan expects, and count it as late.
 
         The shuffler also checks the number of the plan in the bytes of the message.
         """
@@ -521,7 +530,7 @@ class ShuffledChannel(Channel):
         raise MessageRejected("late", late)
 
     def add(self, s: ChannelSession, message: Message) -> None:
-        """Pass one message to the shuffler, and count its sender."""
+        """Pass one message to the shuffler and count its sender."""
         if message.trajectory is not None:
             raise ValueError(f"message.trajectory: must be None, not raw data but {ON_DEVICE}")
         if not isinstance(message.message, bytes):
@@ -538,7 +547,7 @@ class ShuffledChannel(Channel):
         raise ValueError(f"submit_many: must not be called on a shuffle session, it takes {ON_DEVICE}")
 
     def add_counted(self, s: ChannelSession, counted: Any) -> None:
-        """Add the output of a shuffler of the open batch that runs in a separate process."""
+        """Add the output of a separate process that ran the shuffler of the open batch."""
         shufflers = s.state["shufflers"]
         if s._fresh or s._awaited or len(shufflers) != 1 or shufflers[0].received:
             raise RuntimeError("submit_counted: must follow one batch's people, all of them absent here")
@@ -548,9 +557,10 @@ class ShuffledChannel(Channel):
         s._absent -= came
 
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        """Count ``users`` simulated users, then add their messages: exact ``sums`` plus all randomness.
+        """Count ``users`` simulated users and then add the total of their messages.
 
-        The sum of the users' random bits is drawn from the exact distribution of that sum.
+        The total is the exact ``sums`` plus the sum of the users' random bits. The latter is drawn from its
+        exact distribution.
         """
         drawn = self.simulated(s, sums, users, key)
         s._count(users)
@@ -566,21 +576,23 @@ class ShuffledChannel(Channel):
     def release(self, s: ChannelSession, n: int, leaf: int) -> Released:
         """Release the batches since the last release."""
         state = s.state
-        if s._last is None:  # the result for a deleted batch if nothing was released before
+        if s._last is None:  # returned for a deleted batch if nothing was released before
             nothing = self.estimates(state["sums"], state["components"], 0)
             s._last = Release(nothing, 0, 0, s.guarantee, Measurement(nothing, 0.0, 1.0))
         before = next(iter(s._last.estimates.values())).covers
         fresh, components, users = self.let_out(s)
         sums, merged = state["sums"] + fresh, self.merged(state["components"], components)
         measured = self.estimates(fresh, components, users)
-        # covers counts users whose messages were released: absent users and deleted batches add no flips
+        # covers is the number of users whose messages were released: absent users and deleted batches add no
+        # flips
         estimates = self.estimates(sums, merged, before + users)
         return estimates, Measurement(measured, 0.0, 1.0), {"sums": sums, "components": merged}
 
     def let_out(self, s: ChannelSession) -> tuple[Floats, list[Any], int]:
-        """Return sums, noise components and users of the batches since the last release, and delete them.
+        """Return sums, noise components and users of the batches since the last release, and delete the
+        batches.
 
-        They are also deleted if an exception is raised.
+        The batches are also deleted if an exception is raised.
         """
         shufflers = s.state["shufflers"]
         empty = s.state | {"shufflers": [], "batch": -1, "refused": dict(self.refused(s.state))}
@@ -594,7 +606,7 @@ class ShuffledChannel(Channel):
         return total, parts, users
 
     def merged(self, old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
-        """Return the components of the noise in a sum of two parts, by family."""
+        """Return the noise components of a sum of two parts, by family."""
         return [self.mechanism.merged(*both) for both in zip(old, new, strict=True)]
 
     @abstractmethod
@@ -611,10 +623,11 @@ class ShuffledChannel(Channel):
 
 
 class FlipChannel(ShuffledChannel):
-    """Counts from messages with random bits (flips) in every counter.
+    """Channel of counts from messages with random bits (flips) in every counter.
 
     In simulation, sums of rewards must be sums of rewards rounded to bits
-    (:func:`discreet.envs.rollouts.rollout.reward_bits`), and reduced by 1/2 for each reward if centred.
+    (:func:`discreet.envs.rollouts.rollout.reward_bits`). If rewards are centred, each sum is reduced by 1/2
+    for each reward.
     """
 
     shuffles = Shuffler
@@ -647,7 +660,7 @@ class FlipChannel(ShuffledChannel):
             noise = np.zeros(form.counters[i], np.int64)
             for j, (n, p) in enumerate(flips_of(family, users)):
                 drawn = source.binomial(n, min(p, 1.0 - p), form.counters[i])
-                noise += n - drawn if j else drawn  # paired: the second half is complementary
+                noise += n - drawn if j else drawn  # paired flips: the second half is complementary
             ones[part] = own.astype(np.int64) + noise
         return (ones,)
 

@@ -1,0 +1,139 @@
+"""Visits with real-valued contexts, read from a source whose schema has ``[context]``.
+
+The source is read twice. The first pass checks every row against the schema (:mod:`.validate`). The second
+pass keeps all rows in memory: 8 bytes for each context and row. A context that is empty or not a number
+counts as missing, and the feature map replaces it by the middle of its range.
+
+The target of a visit is the later return: the sum of rewards of this row and of the later rows of the
+episode. It is scaled from the declared range of returns to [0, 1] and clipped.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.releases import Floats, Ints
+from discreet.core.rng import Randomness, Seeded
+from discreet.core.short_repr import brief
+from discreet.data.row_batches import CONTEXT, Progress, Source
+from discreet.data.validate import DataError, episodes
+from discreet.mechanisms.linear.context_sums import Visits
+
+__all__ = ["StoredVisits", "read_visits"]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredVisits:
+    """Visits of all users of a source, ordered by user and step. It is raw data.
+
+    visits : users numbered from 0.
+
+    propensities : (n,) probability of the action that was taken, or None if the schema has no such column.
+
+    names : names of the users in the file, in the order of their numbers.
+    """
+
+    __repr__ = brief
+
+    visits: Visits
+    propensities: Floats | None
+    names: tuple[object, ...]
+
+    def of(self, users: NDArray[np.bool_]) -> StoredVisits:
+        """Return the visits of the users where ``users`` is True, numbered from 0."""
+        mine = users[self.visits.users]
+        chosen, number = self.visits.of(mine), np.cumsum(users) - 1
+        visits = Visits(number[chosen.users], chosen.contexts, chosen.actions, chosen.targets)
+        names = tuple(name for name, kept in zip(self.names, users.tolist(), strict=True) if kept)
+        return StoredVisits(visits, None if self.propensities is None else self.propensities[mine], names)
+
+    def some(self, most: int, randomness: Randomness) -> Visits:
+        """Return at most ``most`` visits of each user, drawn uniformly without replacement.
+
+        The draws for a user depend on their number of visits only. randomness : Seeded for a simulation;
+        otherwise the draws come from the operating system.
+        """
+        seed = randomness.keys.ties.tolist() if isinstance(randomness, Seeded) else secrets.randbits(128)
+        users = self.visits.users
+        order = np.lexsort((np.random.default_rng(seed).random(len(users)), users))
+        starts = np.searchsorted(users, users)  # users are in order: the first row of the user of each row
+        chosen = order[np.arange(len(users)) - starts < most]
+        return self.visits.of(np.sort(chosen))
+
+
+def read_visits(
+    source: Source,
+    *,
+    progress: Progress | None = None,
+    scratch: str | Path | None = None,
+    workers: int | None = None,
+) -> StoredVisits:
+    """Check all rows of a source, and return the visits of its users.
+
+    progress, scratch, workers : as for :func:`discreet.data.validate.episodes`.
+
+    Raises
+    ------
+    DataError
+        If rows violate the schema, or a propensity is not in (0, 1]. The message is private.
+    ValueError
+        If the schema has no contexts, or a context column has no number in any row.
+    """
+    schema = source.schema
+    if schema.context is None:
+        raise ValueError("schema: must have [context.columns] for visits with contexts")
+    users = sum(
+        len(part.user) for part in episodes(source, progress=progress, scratch=scratch, workers=workers)
+    )
+    named = schema.context.read
+    kept = ["user", "step", "action", "reward", *(f"{CONTEXT}{i}" for i in range(len(named)))]
+    parts = [table.select(kept) for table in source.batches(progress=progress, what="read contexts")]
+    if not parts:
+        raise ValueError("source: holds no rows")
+    table = pa.concat_tables(parts)
+    del parts
+    coded = pc.dictionary_encode(table["user"].combine_chunks())
+    user = np.asarray(coded.indices.to_numpy(zero_copy_only=False), np.int64)
+    names = tuple(coded.dictionary.to_pylist())
+    if len(names) != users:
+        raise ValueError("source: must not change while it is read")
+    order = np.lexsort((table["step"].to_numpy(), user))
+    columns = {name: table[name].to_numpy()[order] for name in kept[2:]}
+    contexts = np.stack([columns[name] for name in kept[4:]], axis=1)
+    del table
+    user, propensities = user[order], None
+    if schema.context.propensity is not None:
+        contexts, propensities = contexts[:, :-1], contexts[:, -1]
+        _check_propensities(propensities, order)
+    for name, column in zip(schema.context.columns, contexts.T, strict=True):
+        if not np.isfinite(column).any():
+            raise ValueError(f"column {name!r}: must have a finite number in some row")
+    least, most = schema.returns.bounds(schema.horizon)
+    later = (_later(user, columns["reward"]) - least) / (most - least)
+    visits = Visits(user, contexts, columns["action"].astype(np.int64), np.clip(later, 0.0, 1.0))
+    return StoredVisits(visits, propensities, names)
+
+
+def _check_propensities(values: Floats, order: Ints) -> None:
+    bad = np.flatnonzero(~((values > 0.0) & (values <= 1.0)))
+    if bad.size:
+        first = int(order[bad].min())
+        value = checks.said(float(values[np.flatnonzero(order == first)[0]]))
+        text = f"{bad.size} rows have a propensity that is not in (0, 1]; the first is row {first}, {value}"
+        raise DataError(text, {"propensity": int(bad.size)}, ("propensity", first))
+
+
+def _later(user: Ints, rewards: Floats) -> Floats:
+    """Return for each row the sum of rewards from this row to the last row of its user."""
+    sums = np.cumsum(rewards)
+    last = np.searchsorted(user, user, side="right") - 1
+    found: Floats = sums[last] - sums + rewards
+    return found

@@ -1,0 +1,219 @@
+"""Users who judge a policy of contexts: they answer one question and have no part in learning it.
+
+Groups, ledger and files are those of :mod:`discreet.pipeline.judge_group`. The question is that of
+:mod:`discreet.learners.ope.advantage_verdict`. All visits of these users are in memory until they answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discreet.core import checks
+from discreet.core.lifecycle import Guarded
+from discreet.core.rng import Randomness
+from discreet.data.context_visits import StoredVisits
+from discreet.data.row_batches import Source
+from discreet.data.schema import Schema
+from discreet.data.user_groups import group_key, in_second_group
+from discreet.learners.offline.linear_advantage import AdvantagePolicy
+from discreet.learners.ope.advantage_verdict import FLOOR, AdvantageQuestion, AdvantageVerdict
+from discreet.mechanisms.dataset.clipped_sum import GRID, ClippedSum
+from discreet.mechanisms.privatizers.central import Central
+from discreet.pipeline.context_learning import read_contexts
+from discreet.reports.statement import SecondGroup
+
+__all__ = ["ContextJudges", "context_verdict", "write_context_judgement"]
+
+FORMAT = "discreet judgement"
+
+
+class ContextJudges(Guarded):
+    """Visits of the users who judge, which are raw data, and the noisy sums of their answers.
+
+    Parameters
+    ----------
+    source, schema, learner, privatizer
+        Arguments of :func:`discreet.pipeline.learn.learn`.
+    share : float
+        Expected share of users in the group, in (0, 1).
+    randomness : Randomness
+        Source of the noise and of the key that divides users.
+
+    Raises
+    ------
+    ValueError
+        If the source has no identifiers of users, or the release has no noise.
+    """
+
+    _what = "group of users"
+
+    def __init__(
+        self, source: Any, schema: Schema, learner: Any, privatizer: Any, share: float, randomness: Randomness
+    ) -> None:
+        super().__init__()
+        self.share = checks.real("judge_share", share, 0.0, 1.0, open_low=True, open_high=True)
+        if not isinstance(source, Source):
+            raise ValueError("judge_share: must be left out with sums that were counted before")
+        if not isinstance(privatizer, Central):
+            raise ValueError(
+                "judge_share: must be left out without privacy; the noise of the answer has the budget of "
+                "the release"
+            )
+        self._schema, self._randomness, self._key = schema, randomness, group_key(randomness)
+        self._held: StoredVisits | None = None
+        self.users = 0
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._held = None
+
+    def others(self, stored: StoredVisits) -> StoredVisits | None:
+        """Keep the visits of the users who judge, and return those of the others, or None if there are none.
+
+        stored : visits of all users.
+        """
+        judges = in_second_group(stored.names, self._key, self.share)
+        with self._call():
+            self._check_open()
+            self._held, self.users = stored.of(judges), int(judges.sum())
+        return None if judges.all() else stored.of(~judges)
+
+    def told(self, records: tuple[Any, ...]) -> SecondGroup:
+        """Return the public facts about the group, for the ledger and the statement.
+
+        records : records of the release of the others. Raises ``ValueError`` if no user judges, or if no sum
+        has the same loss as these records.
+        """
+        if not self.users:
+            raise ValueError(
+                f"judge_share = {self.share:g}: nobody is in the group that judges; must be larger"
+            )
+        (record,) = records
+        query = ClippedSum.matching(record, AdvantageQuestion.SIZE)
+        query.check_people(self.users)
+        return SecondGroup(self.share, self.users, query.record)
+
+    def answer(self, path: Path, schema: Schema, policy: AdvantagePolicy, facts: SecondGroup) -> list[float]:
+        """Return the noisy sums of the answers and of their squares, and delete the visits.
+
+        path : release of the others. policy : the policy that was learned from it. facts : result of
+        :meth:`told`.
+        """
+        question, query = _question(path, schema, policy), _query(facts)
+        with self._call():
+            self._check_open()
+            held = self._held
+            assert held is not None
+            self._drop()  # called before the noise is drawn, so that the question is answered once
+            answers = question.answers(held.visits, len(held.names), held.propensities)
+            clip = question.clip(facts.users, query.multiplier)
+            return query.release(question.vectors(answers, clip), clip, self._randomness).tolist()
+
+
+def _query(facts: SecondGroup) -> ClippedSum:
+    return ClippedSum(AdvantageQuestion.SIZE, facts.record.noise, facts.record.scales[ClippedSum.FAMILY])
+
+
+def _question(path: Path, schema: Schema, policy: AdvantagePolicy) -> AdvantageQuestion:
+    return AdvantageQuestion(policy, read_contexts(path, schema), schema.horizon)
+
+
+def write_context_judgement(
+    folder: Path, release: Path, schema: Schema, policy: AdvantagePolicy, facts: SecondGroup,
+    sums: list[float], level: float, synthetic: bool, names: tuple[str, str],
+) -> AdvantageVerdict:  # fmt: skip
+    """Write ``judgement.json`` and ``judgement.md`` into a folder.
+
+    The arguments are those of :func:`discreet.pipeline.judge_group.write_judgement`, and the names of the two
+    files. Returns the verdict, in the units of the return.
+    """
+    question, query = _question(release, schema, policy), _query(facts)
+    assert schema.context is not None
+    clip = question.clip(facts.users, query.multiplier)
+    logged = schema.context.propensity is not None
+    found = question.read(np.array(sums), clip, facts.users, query.std, level, logged)
+    least, most = schema.returns.bounds(schema.horizon)
+    unit = most - least
+    scaled = {name: unit * getattr(found, name) for name in ("estimate", "low", "high", "deviation")}
+    document = {
+        "format": FORMAT,
+        "version": 1,
+        "kind": "contexts",
+        "dataset": schema.dataset,
+        "share": facts.share,
+        "users": facts.users,
+        "steps": schema.horizon,
+        "logged_probabilities": logged,
+        "level": level,
+        "sums": sums,
+        "clip": unit * clip,
+        "noise": query.noise,
+        "scale": query.scale,
+        "grid": GRID,
+        **scaled,
+        "parts": {name: unit * getattr(found, name) for name in ("sampling", "noise", "model")},
+        "shown": found.shown,
+    }
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    (folder / names[0]).write_text(text, "utf-8", newline="")
+    (folder / names[1]).write_text(_page(document, schema, synthetic), "utf-8", newline="")
+    return found
+
+
+def context_verdict(document: Mapping[str, Any], unit: str) -> str:
+    """Return the first sentence about a judgement.
+
+    document : content of ``judgement.json``. unit : unit of the population, for example "patient".
+    """
+    low, high = (f"{document[name]:+.3g}" for name in ("low", "high"))
+    numbers = (
+        f"if one decision in {document['steps']} followed the policy, the return would change by "
+        f"{document['estimate']:+.3g} ({100 * document['level']:g} % interval {low} to {high})."
+    )
+    if document["shown"]:
+        condition = (
+            "If every action of the policy is sometimes taken in such contexts"
+            if document["logged_probabilities"]
+            else f"If nothing but the columns influenced both what {unit}s got and how it ended, and every "
+            "action of the policy is sometimes taken in such contexts"
+        )
+        return f"{condition}, the policy is better than what {unit}s did: {numbers}"
+    if document["high"] < 0.0:
+        return f"The policy is worse than what {unit}s did: {numbers}"
+    return f"No gain is shown: {numbers} The interval includes 0."
+
+
+def _page(document: Mapping[str, Any], schema: Schema, synthetic: bool) -> str:
+    unit, parts = schema.unit, document["parts"]
+    first = "**SYNTHETIC DATA: this page is about nobody.** " if synthetic else ""
+    logged = document["logged_probabilities"]
+    causes = (
+        "Probabilities of actions were logged in the data. The verdict rests on these numbers."
+        if logged
+        else "No cause that was not recorded influenced both actions and outcomes. This cannot be tested "
+        "with these data: the consistency test of decision-points needs states. Probabilities of actions "
+        "were estimated from the release; the interval allows for errors of both models."
+    )
+    lines = [
+        f"# The policy, judged by others: {schema.dataset}",
+        "",
+        f"{first}**{context_verdict(document, unit)}**",
+        "",
+        f"- Who judged: {document['users']:,} {unit}s whose records had no part in learning the policy. A "
+        "keyed hash of the identifier chose them before anything was counted.",
+        "- The gain: the decision of one step, drawn in advance, follows the policy, and all others stay as "
+        "they were. Following the policy always can gain more or less than the sum of such changes.",
+        f"- Standard deviation {document['deviation']:.3g}: {parts['sampling']:.3g} from the number of "
+        f"{unit}s, {parts['noise']:.3g} from the noise, and {parts['model']:.3g} from the models.",
+        f"- What was released of them: two noisy sums, of answers and of their squares. An answer is between "
+        f"{-document['clip']:.3g} and {document['clip']:.3g}.",
+        f"- Condition: {causes}",
+        "- Condition: every action that the policy takes was sometimes taken in such contexts. Probabilities "
+        f"below {FLOOR:g} count as {FLOOR:g}.",
+    ]
+    return "\n".join(lines) + "\n"
