@@ -37,8 +37,10 @@ The file has the format TOML. All its values are public, and they are fixed befo
     closes_after = 86400       # only with close = "all": untaken places count as absent after these seconds
 
     [serving]
-    close = "resolved"         # rule that closes a batch, or "all" (discreet.service.resolved_batches).
-    in_flight_least = 100      # a place is free while fewer reservations are open.
+    close = "resolved"         # rule that closes a batch; or "all"
+
+    in_flight_least = 100      # a place is free while fewer reservations are open
+
     in_flight_share = 0.1      # the same, as a share of the resolved reservations
 
     [ledger]                   # left out: the study is in no ledger, which the statement says
