@@ -51,8 +51,8 @@ bounds of Upsilon and of the normal variable each fail with probability p2 = fai
 The bound needs low >= lam, which ``ridge="bound"`` ensures. With a smaller ridge, low = max(lam, L -
 Upsilon), and the bonus is a heuristic. The bonus is also a heuristic if ``bonus_scale`` is below 1. With
 ``constants="published"``, the width is 3 (C_w + 1) sqrt(lam + Upsilon) + b sqrt(2 log(3 H / p) + d log(1 + K
-H)). Here b is the range of values, p is ``failure``, and Upsilon = std (4 sqrt(d) + 2 log(6 K H / p)), where
-std is the largest standard deviation of the noise in the run.
+H)). Here b is the range of values and p is ``failure``. Further, Upsilon = std (4 sqrt(d) + 2 log(6 K H /
+p)), where std is the largest standard deviation of the noise in the run.
 
 **UCRL-VTR+.** Let V-bar = (V - c) / m, rho = sup |V-bar|, phi1 = phi_{V-bar} and phi2 = phi_{V-bar^2}. A
 second pair of statistics is the regression of V-bar(s')^2 on phi2, with the solution w2 and the matrix
