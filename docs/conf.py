@@ -140,9 +140,9 @@ def as_text(lines: list[str]) -> list[str]:
     """A docstring in prose, with lines of ``name : meaning``, as reStructuredText."""
     found: list[str] = []
     lines = _joined(lines)
-    literal: int | None = None  # indentation from which on a block is literal
-    item = False  # within a list of such lines
-    section = False  # within a numpydoc section, which napoleon reads
+    literal: int | None = None  # lines indented deeper than this are literal
+    item = False  # inside a list of lines `name : meaning`
+    section = False  # inside a numpydoc section, which napoleon reads
     for i, line in enumerate(lines):
         indent = len(line) - len(line.lstrip())
         if literal is not None and line.strip() and indent <= literal:
@@ -183,7 +183,7 @@ def _joined(lines: list[str]) -> list[str]:
     return found
 
 
-_NEXT = re.compile(r"(?<=[.;]) (?=[a-z]\w*(?:, [a-z]\w*)* : )")  # an argument that goes on in the line
+_NEXT = re.compile(r"(?<=[.;]) (?=[a-z]\w*(?:, [a-z]\w*)* : )")  # a further argument on the same line
 
 
 def _apart(lines: list[str]) -> list[str]:

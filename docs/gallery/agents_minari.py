@@ -26,7 +26,7 @@ with central.stored(dr.DPAPVI().query(spec), dr.Seeded(0)) as session:
     release = session.release().keep()
 
 # %%
-# An episode has one more observation than actions. The penalty is for agents: here, rewards are without it.
+# An episode has one more observation than actions. The penalty is meant for training agents, so it is 0 here.
 
 env = dr.learners.world_model(release, spec).env(penalty=0.0, as_before=False)
 env.action_space.seed(0)

@@ -334,7 +334,7 @@ class AttackResult:
         return Tradeoff.of_exchanges(self.exchanges) if self.exchanges else None
 
     def roc(self, adversary: Adversary) -> Roc:
-        """Return the scores and the points of one adversary."""
+        """Return the scores of one adversary and the points of its ROC curve."""
         return self.rocs[ADVERSARIES.index(checks.choice("adversary", adversary, ADVERSARIES))]
 
     @property

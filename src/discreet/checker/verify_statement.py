@@ -123,8 +123,8 @@ NODES = [(x, w) for x, w in _nodes() if w > 0.0]  # tanh-sinh rule on (0, 1)
 def gaussian_delta(mu, epsilon):
     """Return delta(epsilon) of mu-Gaussian privacy.
 
-    delta = Phi(-a) - e^epsilon Phi(-a - mu) with a = epsilon/mu - mu/2. With Phi(-a) = phi(a) times the
-    integral over t > 0 of exp(-a t - t^2/2), this is phi(a) times that integral with the factor 1 - exp(-mu t).
+    delta = Phi(-a) - e^epsilon Phi(-a - mu) with a = epsilon/mu - mu/2. Phi(-a) is phi(a) times the integral
+    over t > 0 of exp(-a t - t^2/2). So delta is phi(a) times the integral of exp(-a t - t^2/2) (1 - exp(-mu t)).
     """
     a = epsilon / mu - mu / 2.0
     end = max(0.0, -a) + 40.0 / max(1.0, a)

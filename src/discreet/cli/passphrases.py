@@ -1,4 +1,4 @@
-"""Passphrases of private keys, read from a file, an environment variable or the terminal."""
+"""Passphrases for private keys, read from a file, an environment variable or the terminal."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class CountChannel(Channel):
         return RawEncoder(s._plans)
 
     def up_to(self, s: ChannelSession) -> float:
-        """Return the largest total of one user's clipped rewards; 0 if they are not released now."""
+        """Return the bound to which one user's total reward is clipped; 0 if rewards are not clipped now."""
         cut: float = s.state.get("cut", 0.0)
         return 0.0 if cut == math.inf else cut
 

@@ -1,4 +1,4 @@
-"""Registry of the optional parts of the kernel, which are outside the kernel and imported on first use.
+"""Registry of optional extensions of the kernel, which are imported on first use.
 
 A simple release of counts does not need these parts: numerical privacy losses, records of the shuffle model,
 sentences, saved state. :mod:`discreet.core.part_protocols` states the interface of each part. When the

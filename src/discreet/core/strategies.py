@@ -13,7 +13,7 @@ strategies are:
 - :class:`Batches`: fresh noise is added at each scheduled release to the batch, or to a decaying sum of
   batches. The l2 norm of a column is at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`). The l1
   norm of a column is 1 only without decay.
-- :class:`OnDevice`: the counters of each user have independent noise, so a user is in one sum.
+- :class:`OnDevice`: each user's counters get independent noise, so each user is in one noisy sum.
 
 A strategy is a frozen object. The class of a strategy must be registered (:data:`STRATEGIES`), because the
 class computes the norms.

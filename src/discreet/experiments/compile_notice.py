@@ -57,7 +57,7 @@ def announce(say: Callable[[], None], said: Any = None) -> None:
 
 
 def in_workers() -> dict[str, Any]:
-    """Return arguments for a process pool with which its workers announce compilations."""
+    """Return the arguments of a process pool that make its workers announce compilations."""
     if _announcer is None:
         return {}
     if _announcer.said is None:

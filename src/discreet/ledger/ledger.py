@@ -761,7 +761,7 @@ class Ledger:
     ) -> LedgerEntry:
         """Set the owner's limit for a dataset: a total of at most ``epsilon`` > 0 at ``delta`` in [0, 1).
 
-        The limit applies to later reservations, even if more is already spent. If ``key`` is given
+        The limit applies to later reservations, even if spending already exceeds it. If ``key`` is given
         (:func:`discreet.ledger.signatures.read_private_key`), the limit is signed. Afterwards, only the
         holder of the key can change the limit or transfer control of it (:meth:`hand_over`). ``recovery`` is
         a public key in hexadecimal. The holder of this key can also transfer control of the limit. A recovery

@@ -198,7 +198,7 @@ class DecisionReport(ReportPage):
 
     @property
     def _mark(self) -> str:
-        """Words next to the gain in the table of gains that repeat a verdict other than "shown"."""
+        """Note next to the gain in the table of gains; empty if the verdict is "shown"."""
         return "" if self.judged.shown else " (not shown)" if self.states_changed else " (nothing is changed)"
 
     def to_dict(self) -> dict[str, Any]:

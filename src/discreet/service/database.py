@@ -938,7 +938,7 @@ class Store:
         """Open the plans of the release after ``turn``. ``token`` is the caller's token of the lease.
 
         Raises :class:`StaleWriter` and stores nothing if another process holds the lease, the turn is over,
-        or its release was not drawn yet.
+        or the release of this turn has not been drawn.
         """
         with self._writing() as connection:
             own = connection.execute(

@@ -49,7 +49,7 @@ NONCE = 16
 
 
 class Malformed(ValueError):
-    """Error: no client of this library sends such a message.
+    """Error for a message that no client of this library would send.
 
     reason : "malformed", "foreign" (made for another session) or "late" (made for no known plan).
     """

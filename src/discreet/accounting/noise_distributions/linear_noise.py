@@ -23,7 +23,7 @@ class _LinearLaw:
     ----------
     scales : shape (n,), the scale s_h of one noise term for each of the n steps of the family. It is the
         standard deviation in one cell or, for Laplace noise, the Laplace scale. For a matrix it is the scale
-        of a cell outside the diagonal.
+        of an off-diagonal cell.
     terms : variance of the noise in this release, in units of the variance of one term. It is public and
         differs between releases.
     terms_bound : largest ``terms`` of this and all earlier releases.
@@ -59,7 +59,7 @@ class _LinearLaw:
     def std(self, step: int | None = None) -> float:
         """Return the standard deviation of one cell at a step, or the largest over all steps if step is None.
 
-        For a matrix, the result is for a cell outside the diagonal.
+        For a matrix, the result is for an off-diagonal cell.
         """
         spread = math.sqrt(2.0) if self.laplace else 1.0
         return spread * self._scale(step) * math.sqrt(self.terms)

@@ -454,7 +454,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     def _pools_steps(self, spec: ProblemSpec) -> bool:
         """Return True if the query sums counts over steps.
 
-        Only stationary and very large environments have such a query.
+        The query is of this kind only if the environment is both stationary and very large.
         """
         layout = spec.layout
         return bool(self.stationary) and layout.horizon * layout.rows * layout.states > _MOST_CELLS

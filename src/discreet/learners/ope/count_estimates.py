@@ -63,11 +63,11 @@ bias at (h, s):
 
   and the right side can be computed from the release. The noise variance in the selection of c' is twice that
   in the true selection. With two actions, the selection bias of c' is at least 1 / sqrt(2) times that of the
-  true selection, for any difference of the two values. Therefore the low end is lowered by sqrt(2) times (3),
-  and the middle by (3). The high end does not change. The number kappa is the coefficient of a regression of
-  the scores on q (:func:`response`). DP-APVI clips scores at a minimum. A score at the minimum does not
-  depend on the noise, so kappa = 0. With exact counts, s_a is an overestimate, because reward and next state
-  are released separately. (3) is then an overestimate too.
+  true selection, for any difference between the two values. Therefore the low end is lowered by sqrt(2) times
+  (3), and the middle by (3). The high end does not change. The number kappa is the coefficient of a
+  regression of the scores on q (:func:`response`). DP-APVI clips scores at a minimum. A score at the minimum
+  does not depend on the noise, so kappa = 0. With exact counts, s_a is an overestimate, because reward and
+  next state are released separately. (3) is then an overestimate too.
 
 Selection errors of different states have the same sign. Therefore the errors are summed, not their squares.
 Both bounds require that the planner uses backward induction over counts per step. In s_a, rewards and next

@@ -289,7 +289,7 @@ class Chain:
     def _censored(
         self, changed: Ints, rows: Ints, ours: Floats, reached: Floats, half: float
     ) -> tuple[float, Floats, Floats]:
-        """Return the gain (2) of the policy that changes these states, and the slopes of the gain.
+        """Return the gain (2) of the policy that changes the actions in these states, and its slopes.
 
         The first slopes (S + 1, S + 1) are in the cells of all rows of a state. In the rows of the new
         actions, the second slopes (K, S + 1) are added.

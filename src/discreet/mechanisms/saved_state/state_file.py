@@ -514,7 +514,7 @@ def resume(thing: Any, state: Mapping[str, Any]) -> None:
 def made_of(kind: Any, whole: Mapping[str, Any]) -> Any:
     """Return a new object from the result of :func:`whole_of`.
 
-    Raises the ``ValueError`` of :func:`resume`.
+    Raises ``ValueError`` in the same cases as :func:`resume`.
     """
     _check_names(whole, (*kind._BOUND, *kind._STATE))
     new = kind(**{name.removeprefix("_"): whole[name] for name in kind._BOUND})

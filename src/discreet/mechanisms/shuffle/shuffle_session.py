@@ -256,7 +256,7 @@ class Shuffler(Inbox):
 
     @classmethod
     def of_batch(cls, mechanism: FlipMechanism, batch: int, session: int) -> Shuffler:
-        """Return a new shuffler of a scheduled batch, in any process. session : number of the session."""
+        """Return a new shuffler for a scheduled batch. session : number of the session."""
         noise = mechanism.noises[batch]
         return cls(form_of(mechanism.query, noise, session), noise[0][1].users)
 
