@@ -180,8 +180,8 @@ def context_verdict(document: Mapping[str, Any], unit: str) -> str:
             f"If every action of the policy has a probability of at least {FLOOR:g} in such contexts"
             if document["logged_probabilities"]
             else f"If nothing but the columns influenced both what {unit}s got and how it ended, every "
-            f"action of the policy has a probability of at least {FLOOR:g} in such contexts, and one of the two "
-            "models is right"
+            f"action of the policy has a probability of at least {FLOOR:g} in such contexts, and one of the "
+            "two models is right"
         )
         return f"{condition}, the policy is better than what {unit}s did: {numbers}"
     if document["high"] < 0.0:
@@ -212,8 +212,8 @@ def _page(document: Mapping[str, Any], schema: Schema, synthetic: bool) -> str:
         f"- Standard deviation {document['deviation']:.3g}: {parts['sampling']:.3g} from the number of "
         f"{unit}s, {parts['noise']:.3g} from the noise, and {parts['model']:.3g} from the models.",
         f"- What was released of them: noisy sums of answers, of their squares, and of a penalty for long "
-        f"answers. Answers are cut to at most {document['clip']:.3g} in size. {parts['beyond']:.3g} is added to "
-        "the standard deviation for what is cut off.",
+        f"answers. Answers are cut to at most {document['clip']:.3g} in size. {parts['beyond']:.3g} is added "
+        "to the standard deviation for what is cut off.",
         f"- Condition: {causes}",
         f"- Condition: every action that the policy takes had a probability of at least {FLOOR:g} in such "
         "contexts. Lower probabilities count as this number, and the interval does not allow for that.",
