@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from discreet.core.rng import Secure, Seeded
-from discreet.data.context_visits import read_visits
+from discreet.data.context_visits import _later, read_visits
 from discreet.data.row_batches import open_source
 from discreet.data.validate import DataError
 from tests.helpers import vitals_files as files
@@ -111,3 +111,10 @@ def test_a_schema_without_contexts_is_refused():
     })  # fmt: skip
     with pytest.raises(ValueError, match=r"context\.columns"):
         read_visits(open_source(rows, Schema("d", "p", Layout(2, 2, 1))))
+
+
+def test_rounding_of_a_target_does_not_depend_on_other_users():
+    own, other = [0.1, 0.2, 0.3], np.full(1000, 0.7)
+    alone = _later(np.zeros(3, np.int64), np.array(own))
+    users = np.repeat([0, 1], [1000, 3])
+    assert _later(users, np.concatenate([other, own]))[1000:].tolist() == alone.tolist()

@@ -70,7 +70,7 @@ def test_words_of_the_verdict():
         "If nothing but the columns influenced both what patients"
     )
     logged = {**one, "logged_probabilities": True}
-    assert context_verdict(logged, "patient").startswith("If every action of the policy is sometimes taken")
+    assert context_verdict(logged, "patient").startswith("If every action of the policy has a probability")
     assert context_verdict({**one, "shown": False, "low": -0.1}, "patient").startswith("No gain is shown")
     assert "worse" in context_verdict({**one, "shown": False, "low": -0.2, "high": -0.1}, "patient")
 

@@ -132,8 +132,14 @@ def _check_propensities(values: Floats, order: Ints) -> None:
 
 
 def _later(user: Ints, rewards: Floats) -> Floats:
-    """Return for each row the sum of rewards from this row to the last row of its user."""
-    sums = np.cumsum(rewards)
+    """Return for each row the sum of rewards from this row to the last row of its user.
+
+    Only rewards of the same user are added, so that rounding does not depend on other users.
+    """
+    found = np.array(rewards, np.float64)
     last = np.searchsorted(user, user, side="right") - 1
-    found: Floats = sums[last] - sums + rewards
+    left = last - np.arange(len(user))  # later rows of the user
+    for steps in range(1, int(left.max(initial=0)) + 1):
+        mine = np.flatnonzero(left == steps)
+        found[mine] += found[mine + 1]
     return found

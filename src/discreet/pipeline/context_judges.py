@@ -156,7 +156,7 @@ def write_context_judgement(
         "scale": query.scale,
         "grid": GRID,
         **scaled,
-        "parts": {name: unit * getattr(found, name) for name in ("sampling", "noise", "model")},
+        "parts": {name: unit * getattr(found, name) for name in ("sampling", "noise", "model", "beyond")},
         "shown": found.shown,
     }
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -177,10 +177,11 @@ def context_verdict(document: Mapping[str, Any], unit: str) -> str:
     )
     if document["shown"]:
         condition = (
-            "If every action of the policy is sometimes taken in such contexts"
+            f"If every action of the policy has a probability of at least {FLOOR:g} in such contexts"
             if document["logged_probabilities"]
-            else f"If nothing but the columns influenced both what {unit}s got and how it ended, and every "
-            "action of the policy is sometimes taken in such contexts"
+            else f"If nothing but the columns influenced both what {unit}s got and how it ended, every "
+            f"action of the policy has a probability of at least {FLOOR:g} in such contexts, and one of the "
+            "two models is right"
         )
         return f"{condition}, the policy is better than what {unit}s did: {numbers}"
     if document["high"] < 0.0:
@@ -210,10 +211,11 @@ def _page(document: Mapping[str, Any], schema: Schema, synthetic: bool) -> str:
         "they were. Following the policy always can gain more or less than the sum of such changes.",
         f"- Standard deviation {document['deviation']:.3g}: {parts['sampling']:.3g} from the number of "
         f"{unit}s, {parts['noise']:.3g} from the noise, and {parts['model']:.3g} from the models.",
-        f"- What was released of them: two noisy sums, of answers and of their squares. An answer is between "
-        f"{-document['clip']:.3g} and {document['clip']:.3g}.",
+        f"- What was released of them: noisy sums of answers, of their squares, and of a penalty for long "
+        f"answers. Answers are cut to at most {document['clip']:.3g} in size. {parts['beyond']:.3g} is added "
+        "to the standard deviation for what is cut off.",
         f"- Condition: {causes}",
-        "- Condition: every action that the policy takes was sometimes taken in such contexts. Probabilities "
-        f"below {FLOOR:g} count as {FLOOR:g}.",
+        f"- Condition: every action that the policy takes had a probability of at least {FLOOR:g} in such "
+        "contexts. Lower probabilities count as this number, and the interval does not allow for that.",
     ]
     return "\n".join(lines) + "\n"

@@ -38,7 +38,7 @@ from discreet.data.validate import Checked
 from discreet.learners.offline.decision_points import DecisionPoints
 from discreet.learners.offline.linear_advantage import AdvantagePolicy
 from discreet.learners.offline.release_files import StoredRelease, read_release
-from discreet.learners.ope.advantage_verdict import AdvantageVerdict
+from discreet.learners.ope.advantage_verdict import AdvantageQuestion, AdvantageVerdict
 from discreet.mechanisms.dataset.clipped_sum import GRID, ClippedSum
 from discreet.mechanisms.privatizers.central import Central
 from discreet.pipeline.context_judges import context_verdict, write_context_judgement
@@ -254,9 +254,10 @@ def answer_in(folder: Path) -> list[float]:
     try:
         document: Mapping[str, Any] = json.loads((folder / JUDGEMENT).read_text("utf-8"))
         sums = list(document["sums"])
-        right = len(sums) == SUMS and all(type(one) is float and math.isfinite(one) for one in sums)
+        size = AdvantageQuestion.SIZE if document.get("kind") == "contexts" else SUMS
+        right = len(sums) == size and all(type(one) is float and math.isfinite(one) for one in sums)
         if document["format"] != _FORMAT or not right:
-            raise ValueError(f"sums must be {SUMS} numbers")
+            raise ValueError(f"sums must be {size} numbers")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / JUDGEMENT}: must be as `discreet learn` wrote it ({error!r})") from None
     return sums

@@ -94,3 +94,42 @@ def test_bad_arguments():
     one.submit_many(visits(5, 0)[0])
     with pytest.raises(ValueError, match="intercept"):
         AdvantageQuestion(asked.policy, one.release(), 1)
+
+
+def test_clipped_answers_do_not_show_a_gain_where_there_is_none():
+    """Without an effect, long answers are mostly negative here, and 75 % of such runs showed a gain.
+
+    With a false-alarm rate of 0.04 for each run, two gains in eight have a probability below 0.04.
+    """
+    features = FeatureMap({"x": (-2.0, 2.0), "z": (-2.0, 2.0)}, 2)
+    shown = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+
+        def drawn(n, rng=rng):
+            x = rng.uniform(-2, 2, (n, 2))
+            chance = np.where(x[:, 0] ** 2 > 1.5, 0.9, 0.1)
+            a = (rng.random(n) < chance).astype(int)
+            y = (rng.random(n) < 0.1 + 0.2 * x[:, 0] ** 2).astype(float)
+            return Visits(np.arange(n), x, a, y), np.where(a == 1, chance, 1 - chance)
+
+        learner = LinearAdvantage()
+        one = learner.open(features, dr.Central(epsilon=3.0, delta=1e-6), Seeded(seed, 0))
+        one.submit_many(drawn(2500)[0])
+        release = one.release()
+        asked = AdvantageQuestion(learner.learn(release), release, 1)
+        query = ClippedSum.matching(one.records[0], AdvantageQuestion.SIZE)
+        given, chance = drawn(2500)
+        clip = asked.clip(2500, query.multiplier)
+        vectors = asked.vectors(asked.answers(given, 2500, chance), clip)
+        sums = query.release(vectors, clip, Seeded(seed, 3))
+        shown += asked.read(sums, clip, 2500, query.std, logged=True).shown
+    assert shown <= 1
+
+
+def test_the_penalty_is_at_least_what_is_cut_off():
+    asked, _ = question(1, n=100)
+    d = np.linspace(-20.0, 20.0, 401)
+    vectors = asked.vectors(d, 3.0)
+    assert (2.0 * vectors[:, 2] >= np.abs(d) - np.abs(vectors[:, 0]) - 1e-12).all()
+    assert (vectors[np.abs(d) <= 1.5, 2] == 0.0).all()

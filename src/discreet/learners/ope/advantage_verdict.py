@@ -15,9 +15,13 @@ mean of d is the gain (doubly robust). Both models are public:
   visits with action a. Its regression on the sum of all Gram matrices, shrunk to the share of the action, is
   g_a. The result is at least ``FLOOR``.
 
-Users answer with (d, d^2), clipped and summed with noise by
+Users answer with d, d^2 and a penalty (:meth:`AdvantageQuestion.vectors`), clipped and summed with noise by
 :class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum`, which states neighbours and sensitivity. The
 bound C is public: it follows from theta and the numbers of users and noise.
+
+An answer beyond C changes the mean, and often in one direction: if most outcomes are good, long answers are
+negative. The penalty (|d| - C/2)^2 / (2 C) of answers beyond C/2 is at least |d| - C. Its mean is
+added to the standard deviation from which the interval follows.
 
 Without logged probabilities, the interval is widened by :attr:`AdvantageQuestion.model_error`, the expected
 size of the bias from errors of both models.
@@ -26,7 +30,7 @@ A gain is *shown* if the lower end of its interval is above 0. No release can te
 verdict:
 
 - no unrecorded cause influences both action and outcome, unless probabilities were logged;
-- every action of the policy is sometimes taken in such contexts (positivity);
+- every action of the policy has at least the probability ``FLOOR`` in such contexts (positivity);
 - e or q is right.
 """
 
@@ -52,6 +56,7 @@ FLOOR = 0.05  # least probability of an action
 _REACH = 2.0  # least C, in standard deviations of an answer
 _SPREAD = 0.2  # prior spread of probabilities and outcomes
 _SECOND = 0.25  # weight of d^2 / C
+_THIRD = 0.5  # weight of the penalty
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +68,7 @@ class AdvantageVerdict:
     estimate, low, high : gain in the units of the target, and its interval.
     deviation : standard deviation of the estimate. Its parts are ``sampling``, ``noise``, and ``model``, the
         error of both models (0 if probabilities were logged).
+    beyond : estimated change of the mean by clipped answers. The interval is wider for it.
     level : confidence level of the interval.
     users : number of users who answered.
     shown : True if the interval is above 0.
@@ -77,6 +83,7 @@ class AdvantageVerdict:
     sampling: float
     noise: float
     model: float
+    beyond: float
     level: float
     users: int
 
@@ -110,7 +117,7 @@ class AdvantageQuestion:
     release: ContextRelease
     horizon: int
 
-    SIZE = 2
+    SIZE = 3
 
     def __post_init__(self) -> None:
         checks.integer("horizon", self.horizon, 1)
@@ -207,11 +214,13 @@ class AdvantageQuestion:
         return min(most, reach * usual)
 
     def vectors(self, answers: Floats, clip: float) -> Floats:
-        """Return the (n, 2) vectors (d, d^2 / (4 C)) whose clipped sum is released.
+        """Return the (n, 3) vectors whose clipped sum is released: (d, d^2 / (4 C), half the penalty).
 
-        answers : d of each user. clip : C.
+        answers : d of each user. clip : C. The first two entries use d clipped to [-C, C].
         """
-        return np.stack([answers, _SECOND * answers**2 / clip], axis=1)
+        d = np.clip(answers, -clip, clip)
+        penalty = np.maximum(np.abs(answers) - clip / 2.0, 0.0) ** 2 / (2.0 * clip)
+        return np.stack([d, _SECOND * d**2 / clip, _THIRD * penalty], axis=1)
 
     def read(
         self, sums: ArrayLike, clip: float, users: int, std: float, level: float = 0.95, logged: bool = False
@@ -220,7 +229,7 @@ class AdvantageQuestion:
 
         Parameters
         ----------
-        sums : (2,) noisy sums of the vectors, in units of C.
+        sums : (3,) noisy sums of the vectors, in units of C.
         clip : C.
         users : number of users who answered.
         std : standard deviation of the noise of a sum, in units of C.
@@ -233,15 +242,16 @@ class AdvantageQuestion:
             If the level is out of its range.
         """
         level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
-        first, second = (float(one) * clip / users for one in np.asarray(sums, np.float64))
+        first, second, third = (float(one) * clip / users for one in np.asarray(sums, np.float64))
         noise = std * clip / users
         square = second * clip / _SECOND
         # at least the noise of the second sum, so that a low draw does not shorten the interval to nothing
         variance = max(square - first**2, 0.0) + noise * clip / _SECOND
         sampling = math.sqrt(variance / users)
         model = 0.0 if logged else self.model_error
+        beyond = max(third, 0.0) / _THIRD
         deviation = math.hypot(sampling, noise, model)
-        reach = NormalDist().inv_cdf(0.5 + level / 2.0) * deviation
+        reach = NormalDist().inv_cdf(0.5 + level / 2.0) * (deviation + beyond)
         return AdvantageVerdict(
-            first, first - reach, first + reach, deviation, sampling, noise, model, level, users
+            first, first - reach, first + reach, deviation, sampling, noise, model, beyond, level, users
         )
