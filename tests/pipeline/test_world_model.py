@@ -467,7 +467,7 @@ def test_parts_and_origin() -> None:
     with pytest.raises(ValueError, match=r"release\.layout: must be spec\.layout"):
         world_model(release, replace(spec, stationary=False))
     known = per_step(100, spec_of(None, False, known_rewards=np.zeros((8, 7, 3))))
-    with pytest.raises(ValueError, match="release holds no rewards"):
+    with pytest.raises(ValueError, match="release has no rewards"):
         world_model(known, spec_of(None, False))
     with pytest.raises(ValueError, match="penalty"):
         whole.plan(-1.0)

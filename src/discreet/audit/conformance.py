@@ -950,8 +950,10 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
     """
     from discreet.core.rng import Secure, Seeded
     from discreet.data.row_batches import open_source
-    from discreet.data.schema import Schema
+    from discreet.data.schema import Contexts, Schema
+    from discreet.device.feature_map import FeatureMap
     from discreet.learners.offline.apvi import APVI
+    from discreet.learners.offline.linear_advantage import LinearAdvantage
     from discreet.learners.offline.linear_pevi import Linear
     from discreet.mechanisms.privatizers.central import Central
     from discreet.pipeline.learn import learn
@@ -966,7 +968,13 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
     privatizer = None if own or exact else Central(epsilon=_EPSILON, delta=1e-6)
     layout = small_world().layout
     schema = Schema("conformance", "person", layout, stationary=True)
-    if isinstance(learner, ModelPlanner):  # needs rewards by outcomes
+    if isinstance(learner, LinearAdvantage):  # reads contexts instead of states
+        contexts = Contexts(FeatureMap({"age": (18.0, 90.0)}, layout.actions))
+        own_layout = replace(layout, states=2, mask=None)
+        schema = Schema(
+            "conformance", "person", own_layout, terminal=(1,), unfinished="terminal", context=contexts
+        )
+    elif isinstance(learner, ModelPlanner):  # needs rewards by outcomes
         end = layout.states - 1
         schema = replace(schema, terminal=(end,), outcomes={end: 1.0})
     rows = folder / "people.parquet"
@@ -989,6 +997,11 @@ def _offline_learns(name: str) -> None:
         one, again = (_learn_offline(name, Path(scratch)) for _ in range(2))
         failed = [check.name for check in verify(one[0], learner=one[1]) if not check.ok]
         _expect(not failed, f"the statement does not verify: {failed[:3]}")
+        kept = one[0] / "policy.json"
+        if kept.exists():  # a policy of contexts
+            same = kept.read_bytes() == (again[0] / "policy.json").read_bytes()
+            _expect(same, "equal data and noise give another policy")
+            return
         actions, supported = read_policy(one[0])
         mask, shape = small_world().layout.mask, (small_world().layout.horizon, small_world().layout.states)
         _expect(actions.shape == supported.shape == shape, f"the policy has shape {actions.shape}")

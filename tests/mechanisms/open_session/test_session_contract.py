@@ -29,18 +29,22 @@ from discreet.core.releases import Message, Plan
 from discreet.core.rng import Seeded
 from discreet.device.message_envelope import MessageRejected
 from discreet.mechanisms.dataset.dataset_release import OneShotRelease
+from discreet.mechanisms.linear.context_sums import ContextSums
 from discreet.mechanisms.linear.linear_queries import MixtureQuery
 from discreet.mechanisms.linear.linear_session import Answers
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.restore_session import brought_back
 from discreet.mechanisms.saved_state import state_file as saved_state
 from discreet.mechanisms.saved_state.save import taken_out
+from discreet.pipeline.context_judges import ContextJudges
 from discreet.pipeline.judge_group import JudgeGroup
 
 PARTS = {
     Saveable: "the base class of all sessions",
     Answers: "answers the questions of a session of sums, which owns it",
     OneShotRelease: "what a session of stored people leaves",
+    ContextSums: "holds stored visits, releases once, and is opened by `learn`",
+    ContextJudges: "holds users who answer one question about a policy of contexts, and is opened by `learn`",
     JudgeGroup: "holds users who answer one question about a policy, and is opened by `learn`",
 }
 """Guarded classes that no function opens as a session, and why."""

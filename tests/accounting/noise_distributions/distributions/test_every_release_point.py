@@ -52,10 +52,11 @@ from discreet.mechanisms.dataset import dataset_release as one_shot
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Plan, Response, Schedule
 from discreet.mechanisms.linear import adaptive_queries as responses
-from discreet.mechanisms.linear import linear_session
+from discreet.mechanisms.linear import context_sums, linear_session
 from discreet.mechanisms.linear import per_user_means as person_sums
 from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
 from discreet.mechanisms.linear.context_query import ContextQuery, ContextRecord
+from discreet.mechanisms.linear.context_sums import GRAM_FAMILY, RESPONSE_FAMILY, ContextSums, Visits
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery, MixtureQuery
 from discreet.mechanisms.privatizers.shuffle import Shuffle
 from discreet.mechanisms.seeded_rng import SeededRng
@@ -365,6 +366,39 @@ def two_groups(budget: dict[str, float]) -> Callable[[Start], list[Piece]]:
         return [
             Piece("sums", noise, law_of(laplace, scale), released, grid),
             Piece("both groups", together, Law(4.0 * unit**2, 36.0 if laplace else 9.0)),
+        ]
+
+    return found
+
+
+def stored_contexts(budget: dict[str, float]) -> Callable[[Start], list[Piece]]:
+    """Sums of stored visits, off the diagonal of the Gram matrices, and of responses."""
+
+    def found(source: Start) -> list[Piece]:
+        features, laplace = FeatureMap({f"x{i}": (-1.0, 1.0) for i in range(40)}, 3), "epsilon" in budget
+        visits = Visits(
+            np.arange(4), np.random.default_rng(3).normal(size=(4, 40)), np.arange(4) % 3, np.full(4, 0.5)
+        )  # fmt: skip
+        released: list[list[Any]] = [[], []]
+        noises: list[list[Any]] = [[], []]
+        for run in range(70):
+            sums = []
+            for privatizer in (dr.Central(**budget), dr.NoPrivacy()):
+                session = ContextSums(features, 2, privatizer, source(run))
+                session.submit_many(visits)
+                if privatizer.trust == "joint":
+                    scales = [session.records[0].scales[name] for name in (GRAM_FAMILY, RESPONSE_FAMILY)]
+                answer = session.release()
+                off = np.triu_indices(features.dimension, 1)
+                sums.append([answer.gram[:, off[0], off[1]].ravel(), answer.response.ravel()])
+            for kept, noise, noisy, plain in zip(released, noises, *sums, strict=True):
+                kept.append(noisy)
+                noise.append(noisy - plain)
+        return [
+            Piece(name, np.concatenate(noise), law_of(laplace, scale), np.concatenate(kept), None)
+            for name, noise, kept, scale in zip(
+                ("Gram matrices", "responses"), noises, released, scales, strict=True
+            )
         ]
 
     return found
@@ -827,6 +861,7 @@ SEEDED = (seeded_kernels, "fill_noise")
 CORE = {"seeded": SEEDED, "secure": (count_channels, "SecureRng")}
 STORED = {"seeded": (one_shot.seeded_kernels, "fill_noise"), "secure": (one_shot, "SecureRng")}
 LINEAR = {"seeded": SEEDED, "secure": (linear_session, "SecureRng")}
+LINEAR_STORED = {"seeded": SEEDED, "secure": (context_sums, "SecureRng")}
 ANSWERS = {"seeded": (responses, "SeededRng"), "secure": (responses, "SecureRng")}
 CLIPPED = {"seeded": (clipped_sums, "SeededRng"), "secure": (clipped_sums, "SecureRng")}
 ON_DEVICE = {"seeded": (device_counts, "drawn"), "secure": (device_counts, "drawn")}
@@ -906,6 +941,7 @@ CASES: dict[str, Case] = {
     ),
     "two groups": Case(two_groups(GAUSSIAN), ("mechanisms.dataset.clipped_sum",), CLIPPED),
     "two groups, Laplace": Case(two_groups(LAPLACE), ("mechanisms.dataset.clipped_sum",), CLIPPED),
+    "stored contexts": Case(stored_contexts(GAUSSIAN), ("mechanisms.linear.context_sums",), LINEAR_STORED),
     "sites": Case(split_sites, ("pipeline.federated",), {"secure": (sites, "SecureRng")}),
     "linear sums in batches": Case(batches(MODEL, GAUSSIAN, 67), IN_LINEAR, LINEAR),
     "linear sums in batches, Laplace": Case(batches(MODEL, LAPLACE, 67), IN_LINEAR, LINEAR),
@@ -1187,7 +1223,7 @@ NO_NOISE_LEAVES = {
         "cli.learn", "core.count_mechanism", "learners.offline.linear_pevi", "mechanisms.privatizers.base",
         "mechanisms.privatizers.central",
         "mechanisms.privatizers.linear_sums", "mechanisms.privatizers.local", "service.study_config",
-        "mechanisms.query_checks",
+        "mechanisms.query_checks", "data.context_visits",
         "pipeline.learn", "pipeline.power_analysis",
     ),
     "draws for an audit, a test of conformance or a forecast of time, which release nothing": (
