@@ -951,10 +951,10 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
     from discreet.core.rng import Secure, Seeded
     from discreet.data.row_batches import open_source
     from discreet.data.schema import Contexts, Schema
-    from discreet.device.feature_map import FeatureMap
     from discreet.learners.offline.apvi import APVI
     from discreet.learners.offline.linear_advantage import LinearAdvantage
     from discreet.learners.offline.linear_pevi import Linear
+    from discreet.mechanisms.features import FeatureMap
     from discreet.mechanisms.privatizers.central import Central
     from discreet.pipeline.learn import learn
     from discreet.pipeline.model_planner import ModelPlanner

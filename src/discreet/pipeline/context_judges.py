@@ -180,8 +180,8 @@ def context_verdict(document: Mapping[str, Any], unit: str) -> str:
             f"If every action of the policy has a probability of at least {FLOOR:g} in such contexts"
             if document["logged_probabilities"]
             else f"If nothing but the columns influenced both what {unit}s got and how it ended, every "
-            f"action of the policy has a probability of at least {FLOOR:g} in such contexts, and one of the "
-            "two models is right"
+            f"action of the policy has a probability of at least {FLOOR:g} in such contexts, and the "
+            "models of outcomes and of actions are both right"
         )
         return f"{condition}, the policy is better than what {unit}s did: {numbers}"
     if document["high"] < 0.0:
@@ -198,7 +198,7 @@ def _page(document: Mapping[str, Any], schema: Schema, synthetic: bool) -> str:
         if logged
         else "No cause that was not recorded influenced both actions and outcomes. This cannot be tested "
         "with these data: the consistency test of decision-points needs states. Probabilities of actions "
-        "were estimated from the release; the interval allows for errors of both models."
+        "were estimated from the release; the interval is wider for the expected errors of the two models."
     )
     lines = [
         f"# The policy, judged by others: {schema.dataset}",

@@ -14,6 +14,7 @@ from typing import Any
 
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.reports.deployment_record import check_protects
+from discreet.reports.dpo_report import of_contexts, read_columns
 from discreet.reports.statement_page import attacker_blocks, hundredths, limit_words, said_in, times
 from discreet.utils.document import (
     Blank,
@@ -106,12 +107,11 @@ def _values(doc: Document, declared: Mapping[str, str]) -> dict[str, object]:
             f"Releases of these people in the ledger up to this one: {ledger['together']['reservations']}; "
             f"{limit_words(ledger['after'])}."
         )
-    paid = doc["data"]["reward"]["source"] == "column"
-    read = (name for part, name in doc["data"]["columns"].items() if part != "reward" or paid)
     groups = (doc["population"]["groups"]["column"],) if "groups" in doc["population"] else ()
     facts = ("dataset", "unit", "users", "horizon", "states", "actions")
     return {
         **{name: doc["population"][name] for name in facts},
+        **({"states": "no"} if of_contexts(doc) else {}),
         **{name: declared.get(name, none) for name in lines},
         "fingerprint": doc["fingerprint"],
         "version": texts["version"],
@@ -126,7 +126,7 @@ def _values(doc: Document, declared: Mapping[str, str]) -> dict[str, object]:
         "attackers": said["attackers"],
         "uncovered": len(doc["not_covered"]),
         "files": len(doc["files"]),
-        "columns": ", ".join((*read, *groups)),
+        "columns": ", ".join((*read_columns(doc), *groups)),
         "release": ", ".join(name for name in ("release.parquet", "release.csv") if name in doc["files"]),
         "mechanisms": len(doc["mechanisms"]) + ("second_group" in doc),
         "factor": times(total["epsilon"], said),

@@ -16,6 +16,7 @@ from typing import Any
 
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.core import checks
+from discreet.reports.dpo_report import of_contexts
 from discreet.reports.statement import SITES
 from discreet.reports.statement_page import limit_words, said_in
 
@@ -167,10 +168,11 @@ def _variant(doc: Document) -> dict[str, Any]:
     people, said = doc["population"], said_in(doc)
     starts = tuple(said[f"not covered.{key}"].split("{")[0] for key in _UNPROTECTED)
     unprotected = [line for line in doc["not_covered"] if line.startswith(starts)]
+    state = "real-valued readings" if of_contexts(doc) else f"one of {people['states']} states"
     domain = (
         f"Data sets of {people['users']} records. Largest number of episodes of one record: "
-        f"{people['episodes_per_user']}. An episode has {people['horizon']} steps, each with one of "
-        f"{people['states']} states, one of {people['actions']} actions and a bounded reward."
+        f"{people['episodes_per_user']}. An episode has {people['horizon']} steps, each with {state}, "
+        f"one of {people['actions']} actions and a bounded reward."
     )
     return {
         "variant_name": "Approximate DP" if _total(doc)["delta"] else "Pure DP",

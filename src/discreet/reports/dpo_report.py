@@ -151,16 +151,28 @@ def declared_fields(doc: Document, declared: Document, unnamed: bool = False) ->
     yield "Columns of the records that form a person", told("columns")
 
 
+def of_contexts(doc: Document) -> bool:
+    """Return True if the release has sums of real-valued contexts, which replace states."""
+    return bool(doc["configuration"]["options"].get("question") == "contexts")
+
+
+def read_columns(doc: Document) -> list[str]:
+    """Return the names of the columns that were read."""
+    unread = set() if doc["data"]["reward"]["source"] == "column" else {"reward"}
+    if of_contexts(doc):
+        unread.add("next_state")
+    return [name for part, name in doc["data"]["columns"].items() if part not in unread]
+
+
 def _fields(doc: Document) -> Iterator[tuple[str, str]]:
     people, data, guarantee, said = doc["population"], doc["data"], doc["guarantee"], said_in(doc)
     unnamed = doc["purpose"] in ("", f"learn, {doc['configuration']['algorithm']}")  # the default purpose
     yield from declared_fields(doc, data["declared"], unnamed)
-    names = data["columns"]
-    paid = data["reward"]["source"] == "column"
-    read = [name for part, name in names.items() if part != "reward" or paid]
-    yield "Columns of the rows that were read", ", ".join(read)
+    yield "Columns of the rows that were read", ", ".join(read_columns(doc))
     m = people["episodes_per_user"]
-    record = said["officer.record, text"].format(**people, m=m, s="s" if m > 1 else "")
+    record = said["officer.record, contexts" if of_contexts(doc) else "officer.record, text"].format(
+        **people, m=m, s="s" if m > 1 else ""
+    )
     yield said["officer.record"], record + _group_of(people, said)
     yield "Reward of one step", _reward(data["reward"], said)
     yield (

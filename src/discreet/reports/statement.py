@@ -524,8 +524,12 @@ def _data(schema: Schema) -> dict[str, Any]:
     if schema.outcomes is not None:
         outcomes = {str(s) if labels is None else labels[s]: float(r) for s, r in schema.outcomes.items()}
     least, most = returns.bounds(schema.horizon)
+    columns = {part.name: getattr(schema.columns, part.name) for part in fields(schema.columns)}
+    if schema.context is not None:  # these columns replace the state
+        names = ", ".join(schema.context.read)
+        columns["state"] = names if len(names) <= 500 else f"{len(schema.context.read)} context columns"
     return {
-        "columns": {part.name: getattr(schema.columns, part.name) for part in fields(schema.columns)},
+        "columns": columns,
         "first_step": schema.first_step,
         "reward": {
             "low": float(schema.low),
