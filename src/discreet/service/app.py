@@ -70,7 +70,7 @@ _CODES = {
     "unauthorized": 401, "unknown": 404, "headers": 431,
 }  # fmt: skip
 _WORDS = {
-    "full": "all places of this plan are taken; another plan comes, ask again",
+    "full": "no place is free now: ask again later",
     "spent": "this ticket was used",
     "replayed": "these bytes came with another ticket",
     "placeless": "this ticket has no place: ask for one before you act",
