@@ -72,7 +72,7 @@ def test_a_real_gain_is_shown_and_words_state_the_condition(tmp_path):
     policy = read_context_policy(folder)
     assert policy(np.zeros((5, files.VITALS))).shape == (5,)
     report = (folder / "report.md").read_text()
-    assert report.startswith("Whether this policy is better than what patients did cannot be told")
+    assert report.startswith("This release alone cannot show whether this policy is better")
 
 
 def test_replan_reads_no_data_and_has_no_judgement(tmp_path):

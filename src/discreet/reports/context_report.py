@@ -45,10 +45,10 @@ class ContextReport(ReportPage):
 
     def _verdict(self) -> Text:
         return (
-            f"Whether this policy is better than what {self.unit}s did cannot be told from this release "
-            f"alone: other {self.unit}s judge it (",
-            Code("--judge-share 0.5"),
-            "; then see judgement.md).",
+            f"This release alone cannot show whether this policy is better than what {self.unit}s did. If "
+            "the run had ",
+            Code("--judge-share"),
+            f", other {self.unit}s judged it: see judgement.md.",
         )
 
     def to_dict(self) -> dict[str, Any]:
