@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
+import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +40,28 @@ def a_batch(study: Study, store: Store) -> list[str]:
     found = answers(study, store, tickets, placed(store, tickets), 1000 * store.about()["turn"])
     assert {one.status for one in store.admit(found, time.time(), 60.0)} == {"counted"}
     return tickets
+
+
+def test_two_connections_open_a_new_database_at_once(tmp_path: Path) -> None:
+    """Without a second try, one of the two failed in about a tenth of the openings."""
+    errors = list[BaseException]()
+    for number in range(60):
+        both = threading.Barrier(2)
+
+        def start(path: Path = tmp_path / f"{number}.db", both: threading.Barrier = both) -> None:
+            both.wait(300)
+            try:
+                with closing(Store(path)) as store:
+                    assert not store.created("0" * 64)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=start) for _ in range(2)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(300)
+    assert errors == []
 
 
 def test_a_ticket_answers_once_and_the_same_message_gets_the_same_answer(tmp_path: Path) -> None:

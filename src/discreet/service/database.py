@@ -64,7 +64,9 @@ import hashlib
 import math
 import os
 import secrets
+import sqlite3
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -1211,10 +1213,17 @@ def _own_file(path: Path) -> None:
 
 def _sqlite_connected(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # the driver does not begin transactions itself; this module does
-    for pragma in (
-        "journal_mode = WAL", f"synchronous = {_SYNCHRONOUS}", "secure_delete = ON",
-        f"busy_timeout = {_PATIENCE_MS}",
-    ):  # fmt: skip
+    connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+    for left in reversed(range(_PATIENCE_MS // 10)):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            break
+        # SQLite does not wait if another connection sets the mode of a new database at the same time
+        except sqlite3.OperationalError:
+            if not left:
+                raise
+            time.sleep(0.01)
+    for pragma in (f"synchronous = {_SYNCHRONOUS}", "secure_delete = ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
