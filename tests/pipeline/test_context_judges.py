@@ -92,3 +92,20 @@ def test_a_stopped_run_is_finished_with_its_answer(tmp_path, monkeypatch):
         assert [check.name for check in verify(folder, ledger) if not check.ok] == []
     assert json.loads((folder / "judgement.json").read_text())["kind"] == "contexts"
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_both_verdicts_state_their_conditions(logged):
+    """Better and worse rest on the same conditions; an interval that includes 0 claims neither."""
+    document = {"steps": 12, "level": 0.95, "logged_probabilities": logged}
+    words = {
+        "better": {"estimate": 0.2, "low": 0.1, "high": 0.3, "shown": True},
+        "worse": {"estimate": -0.2, "low": -0.3, "high": -0.1, "shown": False},
+    }
+    for word, numbers in words.items():
+        said = context_verdict(document | numbers, "patient")
+        assert f"one decision by the policy is {word} than what patients did" in said
+        assert "has a probability of at least 0.05" in said
+        assert ("are both right" in said) != logged
+    neither = {"estimate": 0.0, "low": -0.1, "high": 0.1, "shown": False}
+    assert context_verdict(document | neither, "patient").startswith("No gain is shown")

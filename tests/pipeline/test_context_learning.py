@@ -68,7 +68,7 @@ def test_a_real_gain_is_shown_and_words_state_the_condition(tmp_path):
     folder = run(tmp_path / "out", stays=4000).folder
     page = (folder / "judgement.md").read_text()
     assert "If nothing but the columns influenced both" in page
-    assert "the policy is better than what patients did" in page
+    assert "one decision by the policy is better than what patients did" in page
     policy = read_context_policy(folder)
     assert policy(np.zeros((5, files.VITALS))).shape == (5,)
     report = (folder / "report.md").read_text()

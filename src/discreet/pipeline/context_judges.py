@@ -99,7 +99,7 @@ class ContextJudges(Guarded):
         return SecondGroup(self.share, self.users, query.record)
 
     def answer(self, path: Path, schema: Schema, policy: AdvantagePolicy, facts: SecondGroup) -> list[float]:
-        """Return the noisy sums of the answers and of their squares, and delete the visits.
+        """Return the noisy sums of the answers, their squares and penalties, and delete the visits.
 
         path : release of the others. policy : the policy that was learned from it. facts : result of
         :meth:`told`.
@@ -175,7 +175,7 @@ def context_verdict(document: Mapping[str, Any], unit: str) -> str:
         f"if one decision in {document['steps']} followed the policy, the return would change by "
         f"{document['estimate']:+.3g} ({100 * document['level']:g} % interval {low} to {high})."
     )
-    if document["shown"]:
+    if document["shown"] or document["high"] < 0.0:
         condition = (
             f"If every action of the policy has a probability of at least {FLOOR:g} in such contexts"
             if document["logged_probabilities"]
@@ -183,9 +183,8 @@ def context_verdict(document: Mapping[str, Any], unit: str) -> str:
             f"action of the policy has a probability of at least {FLOOR:g} in such contexts, and the "
             "models of outcomes and of actions are both right"
         )
-        return f"{condition}, the policy is better than what {unit}s did: {numbers}"
-    if document["high"] < 0.0:
-        return f"The policy is worse than what {unit}s did: {numbers}"
+        found = "better" if document["shown"] else "worse"
+        return f"{condition}, one decision by the policy is {found} than what {unit}s did: {numbers}"
     return f"No gain is shown: {numbers} The interval includes 0."
 
 

@@ -31,7 +31,9 @@ verdict:
 
 - no unrecorded cause influences both action and outcome, unless probabilities were logged;
 - every action of the policy has at least the probability ``FLOOR`` in such contexts (positivity);
-- e or q is right.
+- without logged probabilities, e and q are both right. If only one is right, the estimate is unbiased, but
+  the interval can be too short: with q right and e wrong, 6 to 8 % of simulations without any effect showed a
+  gain.
 """
 
 from __future__ import annotations
