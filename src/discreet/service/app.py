@@ -49,6 +49,7 @@ from discreet.service.message_validation import (
 )
 from discreet.service.operator_page import POLICY, page, trouble_page
 from discreet.service.participant_statement import make_participant_statement
+from discreet.service.release_chain import head_of
 from discreet.service.release_worker import LEASE, Writer
 from discreet.service.study_config import MOST_RELEASES, Study
 
@@ -133,6 +134,7 @@ class Service:
         self.study, self.store, self._key = study, store, key
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"[-64:]
         self.admission, self.writer = self._parts(holder, time.time)
+        self.writer.head = head_of(study, store)
         self._wake = asyncio.Event()
         self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after)
         self.turn, self.over, self.newest = -1, False, 0

@@ -21,6 +21,9 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 
 ``serving``     one row: the rule that closes batches, "all" or "resolved".
 ``resolved``    with the rule "resolved": for each batch and plan, how many users answered or are absent.
+
+``links``       for each release, its link of the chain (:mod:`discreet.service.release_chain`).
+``beats``       numbers and nonces of the last beats of the process that can make releases.
 ==============  ========================================================================================
 
 **One answer per ticket.** A ticket is a one-time code with which one user takes part. The user first uses it
@@ -78,6 +81,7 @@ import sqlalchemy as sql
 from sqlalchemy.engine import Connection, Engine
 
 from discreet.core import checks
+from discreet.service.release_chain import BEATS, NO_LINK, ChainMark, link_of
 
 __all__ = [
     "BatchRule",
@@ -201,6 +205,18 @@ _keys = sql.Table(
     _meta,
     sql.Column("id", sql.Integer, primary_key=True),
     sql.Column("public", sql.String(64), nullable=False),
+)
+_links = sql.Table(
+    "links",
+    _meta,
+    sql.Column("number", sql.Integer, primary_key=True, autoincrement=False),
+    sql.Column("link", sql.String(64), nullable=False),
+)
+_beats = sql.Table(
+    "beats",
+    _meta,
+    sql.Column("number", sql.BigInteger, primary_key=True, autoincrement=False),
+    sql.Column("nonce", sql.String(16), nullable=False),
 )
 sql.Index(
     "answered_nonces",
@@ -407,7 +423,7 @@ class Store:
 
         def missing(connection: Connection) -> tuple[bool, bool]:
             found = sql.inspect(connection)
-            tables = {"keys", "resolved", "serving"} <= set(found.get_table_names())
+            tables = {"keys", "resolved", "serving", "links", "beats"} <= set(found.get_table_names())
             return not tables, "batch" not in {one["name"] for one in found.get_columns("messages")}
 
         with self._engine.connect() as connection:
@@ -416,8 +432,12 @@ class Store:
         with self._writing() as connection:
             # another process can have added them in the meantime
             connection.execute(sql.select(_study.c.id).with_for_update())
-            for table in (_keys, resolved_table, _serving):
+            for table in (_keys, resolved_table, _serving, _links, _beats):
                 table.create(connection, checkfirst=True)
+            if connection.execute(sql.select(_links.c.number).limit(1)).first() is None:
+                rows = connection.execute(sql.select(_releases).order_by(_releases.c.number)).mappings()
+                for row in rows.all():
+                    self._keep_link(connection, int(row["number"]), bytes(row["body"]), bytes(row["exact"]))
             if missing(connection)[1]:
                 connection.exec_driver_sql("ALTER TABLE messages ADD COLUMN batch INTEGER")
 
@@ -539,6 +559,15 @@ class Store:
         connection.execute(
             _releases.insert().values(number=new.number, exact=new.exact, body=new.body, sha256=new.sha256)
         )
+        self._keep_link(connection, new.number, new.body, new.exact)
+
+    def _keep_link(self, connection: Connection, number: int, body: bytes, exact: bytes) -> None:
+        """Store the link of a release. The links of all earlier releases must be stored."""
+        identity = str(connection.execute(sql.select(_study.c.identity)).scalar_one())
+        query = sql.select(_links.c.link).where(_links.c.number == number - 1)
+        before = connection.execute(query).scalar_one() if number else NO_LINK
+        link = link_of(str(before), identity, number, body, exact)
+        connection.execute(_links.insert().values(number=number, link=link))
 
     def _open_plans(self, connection: Connection, turn: int, plans: Plans, now: float) -> None:
         for number, users, policy in plans:
@@ -884,9 +913,15 @@ class Store:
             return [dict(row) for row in connection.execute(query).mappings()]
 
     def release(self, number: int) -> tuple[bytes, str] | None:
-        """Return the served bytes of a release and their SHA-256; None if no release has this number."""
+        """Return the served bytes of a release and their SHA-256; None if no release has this number.
+
+        A release is shown only after its plans are open (:meth:`turned`).
+        """
         with self._reading() as connection:
-            query = sql.select(_releases.c.body, _releases.c.sha256).where(_releases.c.number == number)
+            turn = sql.select(_study.c.turn).scalar_subquery()
+            query = sql.select(_releases.c.body, _releases.c.sha256).where(
+                _releases.c.number == number, _releases.c.number <= turn
+            )
             row = connection.execute(query).first()
         return None if row is None else (bytes(row[0]), str(row[1]))
 
@@ -1025,8 +1060,8 @@ class Store:
                 )
             return token
 
-    def keep(self, token: int, now: float, lasts: float) -> bool:
-        """Extend the lease.
+    def keep(self, token: int, now: float, lasts: float, *, beat: bool = False) -> bool:
+        """Extend the lease, and store a new beat if ``beat`` is True.
 
         Returns False if another process holds the lease, or if the lease is over. In these cases,
         :meth:`lease` will move users' deadlines later.
@@ -1035,18 +1070,54 @@ class Store:
         was set back (:meth:`lease`).
         """
         with self._writing() as connection:
-            return (
-                connection.execute(
-                    _lease.update()
-                    .where(
-                        _lease.c.token == token,
-                        _lease.c.expires > now,
-                        _lease.c.expires <= now + _AHEAD * lasts,
-                    )
-                    .values(expires=now + lasts)
-                ).rowcount
-                == 1
-            )
+            own = connection.execute(
+                _lease.update()
+                .where(
+                    _lease.c.token == token,
+                    _lease.c.expires > now,
+                    _lease.c.expires <= now + _AHEAD * lasts,
+                )
+                .values(expires=now + lasts)
+            ).rowcount
+            if own == 1 and beat:
+                self._beat(connection)
+        return own == 1
+
+    def _beat(self, connection: Connection) -> None:
+        """Store a new beat, and remove the beat before the last :data:`BEATS` ones."""
+        number = int(connection.execute(sql.select(sql.func.max(_beats.c.number))).scalar() or 0) + 1
+        connection.execute(_beats.insert().values(number=number, nonce=secrets.token_hex(8)))
+        connection.execute(_beats.delete().where(_beats.c.number <= number - BEATS))
+
+    # ------------------------------------------------------------------------- chain
+    @property
+    def file(self) -> Path | None:
+        """Path of a SQLite file; None for a database in memory or of PostgreSQL."""
+        known = self.sqlite and self.url.database not in (None, "", ":memory:")
+        return Path(str(self.url.database)) if known else None
+
+    def mark(self) -> ChainMark:
+        """Return the newest release with its link, and the newest beat."""
+        with self._reading() as connection:
+            beat = connection.execute(sql.select(_beats).order_by(_beats.c.number.desc()).limit(1)).first()
+            link = connection.execute(sql.select(_links).order_by(_links.c.number.desc()).limit(1)).first()
+        number, text = (-1, NO_LINK) if link is None else (int(link.number), str(link.link))
+        newest = (0, NO_LINK[:16]) if beat is None else (int(beat.number), str(beat.nonce))
+        return ChainMark(number, text, *newest)
+
+    def link(self, number: int) -> str | None:
+        """Return the link of a release; None if no release has this number."""
+        if number < 0:
+            return NO_LINK
+        with self._reading() as connection:
+            return connection.execute(sql.select(_links.c.link).where(_links.c.number == number)).scalar()
+
+    def nonce(self, beat: int) -> str | None:
+        """Return the nonce of a beat; None if the database does not have this beat."""
+        if not beat:
+            return NO_LINK[:16]
+        with self._reading() as connection:
+            return connection.execute(sql.select(_beats.c.nonce).where(_beats.c.number == beat)).scalar()
 
     def release_lease(self, token: int, now: float) -> None:
         """End the lease now, if ``token`` is still its token."""

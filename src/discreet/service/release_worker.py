@@ -51,6 +51,7 @@ from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, opened_s
 from discreet.service.database import Drawn, StaleWriter, Store
 from discreet.service.ledger_reservation import publish
 from discreet.service.message_validation import CentralAdmission, LocalAdmission, admission_of
+from discreet.service.release_chain import Head, OldDatabase, check_head
 from discreet.service.study_config import Study
 
 __all__ = ["LEASE", "LeaseHolder", "Writer", "begin_study"]
@@ -161,26 +162,69 @@ class LeaseHolder:
     The lease is the right to make releases. Only one process has it at a time.
 
     ``token`` is the token of the lease while this process holds it, and None otherwise. ``clock`` returns the
-    time in seconds.
+    time in seconds. ``head`` is the head of the chain (:mod:`discreet.service.release_chain`); None: without.
     """
 
     def __init__(self, store: Store, holder: str, clock: Callable[[], float]) -> None:
         self._store, self._holder, self._clock = store, holder, clock
         self._holding = threading.Lock()
         self.token: int | None = None
+        self.head: Head | None = None
+        self._beaten = -LEASE  # time of this process's last beat
 
     def hold(self) -> bool:
         """Take or extend the lease. Returns False if another process holds the lease."""
         # this lock prevents a thread from finding the lease taken by another thread of this process
         with self._holding:
             now = self._clock()
-            if self.token is not None and self._store.keep(self.token, now, LEASE):
-                return True
-            self.token = self._store.lease(self._holder, now, LEASE)
+            beat = self.head is not None and abs(now - self._beaten) >= LEASE / 6
+            if self.token is None or not self._store.keep(self.token, now, LEASE, beat=beat):
+                beat = self.head is not None
+                self.token = self._take(now)
+            if self.token is not None and beat:
+                self._beaten = now
+                self.write_head()
             return self.token is not None
+
+    def _take(self, now: float) -> int | None:
+        """Take the lease, and check the head before the first beat. Returns the token of the lease or None.
+
+        Raises :class:`~discreet.service.release_chain.OldDatabase` if the database is older than its head.
+        """
+        seen = None if self.head is None else self.head.last()  # before the database
+        token = self._store.lease(self._holder, now, LEASE)
+        if token is None or self.head is None:
+            return token
+        try:
+            check_head(self._store, self.head, seen)
+            if seen is None:
+                self.head.begin()
+            return token if self._store.keep(token, now, LEASE, beat=True) else None
+        except BaseException:
+            self._store.release_lease(token, now)
+            raise
+
+    def write_head(self) -> None:
+        """Write the newest release and the newest beat to the head.
+
+        If this fails, this process makes no releases until it takes the lease again.
+        """
+        if self.head is None:
+            return
+        try:
+            for _ in range(3):  # another thread can add a line after the database was read
+                if self.head.append(self._store.mark()):
+                    return
+            raise OldDatabase(f"database: is older than {self.head}: it was replaced while it was served")
+        except BaseException:
+            self.token = None
+            raise
 
     def release_lease(self) -> None:
         """Release the lease, so that the next process does not have to wait for its end."""
+        if self.token is not None and self.head is not None:
+            self._beaten = -LEASE  # the last beat comes after the last answer
+            self.hold()
         if self.token is not None:
             self._store.release_lease(self.token, self._clock())
             self.token = None
@@ -274,6 +318,7 @@ class Writer(LeaseHolder):
         release = self._draw(turn, content) if kept is None else codec.of_exact(kept)
         if release is None:
             return
+        self.write_head()  # before anybody sees the release
         made = _planned(study, state, release, self._followed(turn))
         if self.batches is not None:
             self.batches.check(release.users, [int(one.users) for one in made.plans])

@@ -24,6 +24,7 @@ from discreet.service.app import Door, Lane, Service, application
 from discreet.service.connection_limits import HEAD_BYTES, protocol
 from discreet.service.database import Store
 from discreet.service.ledger_reservation import publish, reserve
+from discreet.service.release_chain import OldDatabase, check_head, head_of
 from discreet.service.release_worker import begin_study
 from discreet.service.shuffler import ShufflerService
 from discreet.service.study_config import Study
@@ -33,6 +34,7 @@ __all__ = [
     "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at", "without_password",
 ]  # fmt: skip
 
+log = logging.getLogger("discreet.service")
 AnyService = TypeVar("AnyService", bound=Service)
 
 
@@ -97,7 +99,7 @@ def opened(study: Study, database: str) -> Store:
     """
     store = Store(database)
     try:
-        if not store.created(study.identity):
+        if not _is_begun(study, store):
             _begin(study, store)
         store.batches = study.batches(store.close_rule())
         if store.is_shuffler():
@@ -109,6 +111,24 @@ def opened(study: Study, database: str) -> Store:
     except BaseException:
         store.close()
         raise
+
+
+def _is_begun(study: Study, store: Store) -> bool:
+    """Return True if the database contains the study, and check that it is not older than its head.
+
+    Raises :class:`OldDatabase` if it is, or if the database is empty and its head is not.
+    """
+    head = head_of(study, store)
+    if head is None:
+        return store.created(study.identity)
+    seen = head.last()  # before the database
+    head.check()
+    begun = store.created(study.identity)
+    if begun:
+        check_head(store, head, seen)
+    elif seen is not None:
+        raise OldDatabase(f"database: is missing, but {head} has release {seen.number}: put it back")
+    return begun
 
 
 def _begin(study: Study, store: Store) -> None:
@@ -133,7 +153,7 @@ def opened_shuffler(study: Study, database: str) -> Store:
         raise ValueError("privatizer: must be 'shuffle', a shuffler is for no other")
     store = Store(database)
     try:
-        if not store.created(study.identity):
+        if not _is_begun(study, store):
             store.create_shuffler(study.identity)
         elif not store.is_shuffler():
             raise ValueError("database: is that of the service; the shuffler needs one of its own, elsewhere")
@@ -223,6 +243,8 @@ def serve(
 
     Raises
     ------
+    OldDatabase
+        If the database is older than its head (:mod:`discreet.service.release_chain`).
     ValueError
         If the port is outside its range, the database is neither SQLite nor PostgreSQL, or the database
         belongs to another study. Also raised if the service's key file is missing although the study has
@@ -296,7 +318,11 @@ def _serve(
     store: Store, made: Callable[[], Service], host: str, port: int, listens: Callable[[str], None]
 ) -> None:
     try:
-        config = _config(made(), host, port, log_config=LOGGING)
+        service = made()
+        config = _config(service, host, port, log_config=LOGGING)
+        head = service.writer.head
+        if head is not None and store.file is not None and store.file.parent == head.path.parent:
+            log.warning("%s is on the disk of the database: give [chain] head = a path on another one", head)
         gc.collect()
         # the garbage collector no longer scans the imported objects, because that would delay requests
         gc.freeze()
