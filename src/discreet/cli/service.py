@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 TicketsOption = Annotated[
     int | None, typer.Option(help="Print this number of new one-time tickets, and exit.")
 ]
+NewHeadOption = Annotated[
+    bool,
+    typer.Option("--new-head", help="Replace a lost head by a new one: no later database exists. Then exit."),
+]
 
 
 @command
@@ -58,6 +62,7 @@ def serve(
     operator: Annotated[
         bool, typer.Option("--operator", help="Print a new operator's token, and exit.")
     ] = False,
+    new_head: NewHeadOption = False,
     as_json: JsonFlag = False,
     plugin: PluginOption = None,
 ) -> None:
@@ -65,8 +70,8 @@ def serve(
     from discreet.service.dependencies import check_installed
 
     check_installed()
-    if sum((check, rehearse is not None, tickets is not None, operator)) > 1:
-        raise ValueError("--check, --dry-run, --tickets, --operator: give one of them")
+    if sum((check, rehearse is not None, tickets is not None, operator, new_head)) > 1:
+        raise ValueError("--check, --dry-run, --tickets, --operator, --new-head: give one of them")
     if stay < 0 or (stay and rehearse is None):
         raise ValueError(f"--stay = {stay}: must be a number of seconds, with --dry-run")
     announce_compilation()
@@ -80,6 +85,9 @@ def serve(
         return
     if rehearse is not None:
         _rehearse(found, rehearse, stay, as_json)
+        return
+    if new_head:
+        running.begin_new_head(found, where)
         return
     if (tickets is not None or operator) and found.shuffled:
         raise ValueError("--tickets, --operator: are of `discreet shuffler`, under shuffle trust")
@@ -117,6 +125,7 @@ def shuffler(
     operator: Annotated[
         bool, typer.Option("--operator", help="Print a new token for POST /tickets, and exit.")
     ] = False,
+    new_head: NewHeadOption = False,
     as_json: JsonFlag = False,
     plugin: PluginOption = None,
 ) -> None:
@@ -124,8 +133,8 @@ def shuffler(
     from discreet.service.dependencies import check_installed
 
     check_installed()
-    if sum((key, tickets is not None, operator)) > 1:
-        raise ValueError("--key, --tickets, --operator: give one of them")
+    if sum((key, tickets is not None, operator, new_head)) > 1:
+        raise ValueError("--key, --tickets, --operator, --new-head: give one of them")
     from discreet.service import server as running
 
     file = study.parent / "shuffler.key"
@@ -142,6 +151,9 @@ def shuffler(
 
     found = read_study(study, tuple(plugin or ()))
     where = database or str(found.path("shuffler.sqlite"))
+    if new_head:
+        running.begin_new_head(found, where)
+        return
     if tickets is not None or operator:
         _issue(running.opened_shuffler(found, where), tickets, as_json)
         return

@@ -24,13 +24,13 @@ from discreet.service.app import Door, Lane, Service, application
 from discreet.service.connection_limits import HEAD_BYTES, protocol
 from discreet.service.database import Store
 from discreet.service.ledger_reservation import publish, reserve
-from discreet.service.release_chain import OldDatabase, check_head, head_of
+from discreet.service.release_chain import OldDatabase, check_head, head_of, new_head
 from discreet.service.release_worker import begin_study
 from discreet.service.shuffler import ShufflerService
 from discreet.service.study_config import Study
 
 __all__ = [
-    "all_in_background", "both_in_background", "database_of", "in_background", "key_of", "opened",
+    "all_in_background", "begin_new_head", "both_in_background", "database_of", "in_background", "key_of", "opened",
     "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at", "without_password",
 ]  # fmt: skip
 
@@ -111,6 +111,21 @@ def opened(study: Study, database: str) -> Store:
     except BaseException:
         store.close()
         raise
+
+
+def begin_new_head(study: Study, database: str) -> None:
+    """Replace a lost head by a new one. An operator must know that no later database exists.
+
+    Raises ``ValueError`` if the database does not contain the study, or is in memory.
+    """
+    store = Store(database)
+    try:
+        head = head_of(study, store)
+        if head is None or not store.created(study.identity):
+            raise ValueError(f"database = {without_password(database)!r}: does not hold this study")
+        new_head(store, head)
+    finally:
+        store.close()
 
 
 def _is_begun(study: Study, store: Store) -> bool:
