@@ -30,8 +30,8 @@ from discreet.service.shuffler import ShufflerService
 from discreet.service.study_config import Study
 
 __all__ = [
-    "all_in_background", "begin_new_head", "both_in_background", "database_of", "in_background", "key_of", "opened",
-    "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at", "without_password",
+    "all_in_background", "begin_new_head", "both_in_background", "database_of", "in_background", "key_of",
+    "migrate", "opened", "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at", "without_password",
 ]  # fmt: skip
 
 log = logging.getLogger("discreet.service")
