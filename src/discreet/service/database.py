@@ -63,10 +63,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import secrets
 import sqlite3
-import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -78,6 +75,7 @@ import sqlalchemy as sql
 from sqlalchemy.engine import Connection, Engine
 
 from discreet.core import checks
+from discreet.service.system_io import SYSTEM, Io
 
 __all__ = [
     "BatchRule",
@@ -290,18 +288,20 @@ def hashed(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def new_ticket() -> str:
+def new_ticket(io: Io = SYSTEM) -> str:
     """Return a new ticket: 128 random bits, written as 22 characters."""
-    return secrets.token_urlsafe(16)
+    return io.random_text(16)
 
 
 class Store:
     """Database of a study.
 
     - url : database URL in the form of SQLAlchemy, or the path of a SQLite file.
+    - io : source of random bytes for tickets and tokens.
     """
 
-    def __init__(self, url: str | Path) -> None:
+    def __init__(self, url: str | Path, io: Io = SYSTEM) -> None:
+        self._io = io
         text = str(url)
         if "://" not in text:
             text = f"sqlite:///{text}"
@@ -323,9 +323,9 @@ class Store:
         # rule "resolved"; None: the rule "all"
         self.batches: BatchRule | None = None
         # with SQLite, threads of this process write one after the other
-        self._lock = threading.Lock() if self.sqlite else None
+        self._lock = io.lock() if self.sqlite else None
         if self.sqlite:
-            sql.event.listen(self._engine, "connect", _sqlite_connected)
+            sql.event.listen(self._engine, "connect", lambda raw, _: _sqlite_connected(raw, io))
             sql.event.listen(self._engine, "begin", _sqlite_begun)
         else:
             sql.event.listen(self._engine, "connect", _postgresql_connected)
@@ -553,7 +553,7 @@ class Store:
     def new_tickets(self, count: int) -> list[str]:
         """Create ``count`` tickets and return them; the database keeps only their hashes."""
         count = checks.integer("tickets", count, 1, 10**7)
-        made = [new_ticket() for _ in range(count)]
+        made = [new_ticket(self._io) for _ in range(count)]
         with self._writing() as connection:
             for part in _parts(made, 10_000):
                 rows = [{"hash": hashed(one), "state": UNSPENT} for one in part]
@@ -562,7 +562,7 @@ class Store:
 
     def new_token(self) -> str:
         """Create an operator's token and return it; the database keeps only its hash."""
-        token = secrets.token_urlsafe(32)
+        token = self._io.random_text(32)
         with self._writing() as connection:
             connection.execute(_tokens.insert().values(hash=hashed(token)))
         return token
@@ -1211,7 +1211,7 @@ def _own_file(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
-def _sqlite_connected(connection: Any, _: Any) -> None:
+def _sqlite_connected(connection: Any, io: Io) -> None:
     connection.isolation_level = None  # the driver does not begin transactions itself; this module does
     connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
     for left in reversed(range(_PATIENCE_MS // 10)):
@@ -1222,7 +1222,7 @@ def _sqlite_connected(connection: Any, _: Any) -> None:
         except sqlite3.OperationalError:
             if not left:
                 raise
-            time.sleep(0.01)
+            io.pause(0.01)
     for pragma in (f"synchronous = {_SYNCHRONOUS}", "secure_delete = ON"):
         connection.execute(f"PRAGMA {pragma}")
 
