@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import a_key, a_study, begun
+from serving import Clocked, a_key, a_study, begun
 from serving import stopped as time
 
 from discreet.service import release_worker as turns
@@ -42,7 +42,7 @@ def a_mark(number: int = 0, beat: int = 1) -> ChainMark:
 def beating(study: Any, store: Store, clock: list[float] | None = None, **more: Any) -> turns.Writer:
     """A writer with a head, as a service has it."""
     clock = clock or [time.time()]
-    writer = turns.Writer(study, store, "a test", lambda: clock[0], **more)
+    writer = turns.Writer(study, store, "a test", Clocked(lambda: clock[0]), **more)
     writer.head = head_of(study, store)
     return writer
 

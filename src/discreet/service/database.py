@@ -66,10 +66,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import secrets
 import sqlite3
-import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -82,6 +79,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from discreet.core import checks
 from discreet.service.release_chain import BEATS, NO_LINK, ChainMark, link_of
+from discreet.service.system_io import SYSTEM, Io
 
 __all__ = [
     "BatchRule",
@@ -306,18 +304,20 @@ def hashed(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def new_ticket() -> str:
+def new_ticket(io: Io = SYSTEM) -> str:
     """Return a new ticket: 128 random bits, written as 22 characters."""
-    return secrets.token_urlsafe(16)
+    return io.random_text(16)
 
 
 class Store:
     """Database of a study.
 
     - url : database URL in the form of SQLAlchemy, or the path of a SQLite file.
+    - io : source of random bytes for tickets and tokens.
     """
 
-    def __init__(self, url: str | Path) -> None:
+    def __init__(self, url: str | Path, io: Io = SYSTEM) -> None:
+        self._io = io
         text = str(url)
         if "://" not in text:
             text = f"sqlite:///{text}"
@@ -339,9 +339,9 @@ class Store:
         # rule "resolved"; None: the rule "all"
         self.batches: BatchRule | None = None
         # with SQLite, threads of this process write one after the other
-        self._lock = threading.Lock() if self.sqlite else None
+        self._lock = io.lock() if self.sqlite else None
         if self.sqlite:
-            sql.event.listen(self._engine, "connect", _sqlite_connected)
+            sql.event.listen(self._engine, "connect", lambda raw, _: _sqlite_connected(raw, io))
             sql.event.listen(self._engine, "begin", _sqlite_begun)
         else:
             sql.event.listen(self._engine, "connect", _postgresql_connected)
@@ -582,7 +582,7 @@ class Store:
     def new_tickets(self, count: int) -> list[str]:
         """Create ``count`` tickets and return them; the database keeps only their hashes."""
         count = checks.integer("tickets", count, 1, 10**7)
-        made = [new_ticket() for _ in range(count)]
+        made = [new_ticket(self._io) for _ in range(count)]
         with self._writing() as connection:
             for part in _parts(made, 10_000):
                 rows = [{"hash": hashed(one), "state": UNSPENT} for one in part]
@@ -591,7 +591,7 @@ class Store:
 
     def new_token(self) -> str:
         """Create an operator's token and return it; the database keeps only its hash."""
-        token = secrets.token_urlsafe(32)
+        token = self._io.random_text(32)
         with self._writing() as connection:
             connection.execute(_tokens.insert().values(hash=hashed(token)))
         return token
@@ -1086,7 +1086,7 @@ class Store:
     def _beat(self, connection: Connection) -> None:
         """Store a new beat, and remove the beat before the last :data:`BEATS` ones."""
         number = int(connection.execute(sql.select(sql.func.max(_beats.c.number))).scalar() or 0) + 1
-        connection.execute(_beats.insert().values(number=number, nonce=secrets.token_hex(8)))
+        connection.execute(_beats.insert().values(number=number, nonce=self._io.random_bytes(8).hex()))
         connection.execute(_beats.delete().where(_beats.c.number <= number - BEATS))
 
     # ------------------------------------------------------------------------- chain
@@ -1282,7 +1282,7 @@ def _own_file(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
-def _sqlite_connected(connection: Any, _: Any) -> None:
+def _sqlite_connected(connection: Any, io: Io) -> None:
     connection.isolation_level = None  # the driver does not begin transactions itself; this module does
     connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
     for left in reversed(range(_PATIENCE_MS // 10)):
@@ -1293,7 +1293,7 @@ def _sqlite_connected(connection: Any, _: Any) -> None:
         except sqlite3.OperationalError:
             if not left:
                 raise
-            time.sleep(0.01)
+            io.pause(0.01)
     for pragma in (f"synchronous = {_SYNCHRONOUS}", "secure_delete = ON"):
         connection.execute(f"PRAGMA {pragma}")
 

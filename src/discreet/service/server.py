@@ -7,10 +7,10 @@ import gc
 import json
 import logging
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -28,10 +28,11 @@ from discreet.service.release_chain import OldDatabase, check_head, head_of, new
 from discreet.service.release_worker import begin_study
 from discreet.service.shuffler import ShufflerService
 from discreet.service.study_config import Study
+from discreet.service.system_io import SYSTEM, Io
 
 __all__ = [
     "all_in_background", "begin_new_head", "both_in_background", "database_of", "in_background", "key_of",
-    "migrate", "opened", "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at", "without_password",
+    "opened", "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at", "without_password",
 ]  # fmt: skip
 
 log = logging.getLogger("discreet.service")
@@ -88,7 +89,7 @@ def _key_at(path: Path, name: str) -> PrivateKey:
     return read_private_key(path, name)
 
 
-def opened(study: Study, database: str) -> Store:
+def opened(study: Study, database: str, io: Io = SYSTEM) -> Store:
     """Open the database of a study.
 
     If the database is empty, the study starts: its cost is reserved in the ledger, and release 0 is made.
@@ -97,10 +98,10 @@ def opened(study: Study, database: str) -> Store:
     exceeded. Under local trust, raises ``LedgerError`` if another database of the study has already marked
     the same reservation.
     """
-    store = Store(database)
+    store = Store(database, io)
     try:
         if not _is_begun(study, store):
-            _begin(study, store)
+            _begin(study, store, io)
         store.batches = study.batches(store.close_rule())
         if store.is_shuffler():
             raise ValueError("database: is that of the shuffler; the service needs one of its own, elsewhere")
@@ -146,14 +147,14 @@ def _is_begun(study: Study, store: Store) -> bool:
     return begun
 
 
-def _begin(study: Study, store: Store) -> None:
+def _begin(study: Study, store: Store, io: Io) -> None:
     """Reserve the study's cost in the ledger, then make release 0.
 
     If another process made release 0 in the meantime, this call stores nothing.
     """
     entry = reserve(study)
     try:
-        begin_study(study, store, time.time(), entry)
+        begin_study(study, store, entry, io)
     except ValueError:
         if not store.created(study.identity):
             raise
@@ -200,7 +201,7 @@ def _config(service: Service, host: str, port: int, **more: Any) -> uvicorn.Conf
 class Lines(logging.Formatter):
     """Formatter of log lines that begin with the time (UTC) and the level."""
 
-    converter = staticmethod(time.gmtime)
+    converter = staticmethod(lambda seconds: datetime.fromtimestamp(seconds, UTC).timetuple())
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
@@ -376,11 +377,11 @@ def both_in_background(
             store = opened_shuffler(named, str(folder / "shuffler.sqlite"))
             shuffler = ShufflerService(named, store, own, address, key.public)
             with _in_background(store, shuffler, listening):
-                until = time.monotonic() + 300
+                until = SYSTEM.monotonic() + 300
                 while shuffler.turn < 0:
-                    if time.monotonic() > until:
+                    if SYSTEM.monotonic() > until:
                         raise RuntimeError(f"the shuffler has no plans: {shuffler.failed}")
-                    time.sleep(0.005)
+                    SYSTEM.pause(0.005)
                 yield url, shuffler, address, service
 
 
@@ -410,11 +411,11 @@ def _in_background(
     thread = Thread(target=lambda: asyncio.run(server.serve(sockets)), daemon=True)
     thread.start()
     try:
-        until = time.monotonic() + 300
+        until = SYSTEM.monotonic() + 300
         while not server.started:
-            if not thread.is_alive() or time.monotonic() > until:
+            if not thread.is_alive() or SYSTEM.monotonic() > until:
                 raise RuntimeError("the service did not start")
-            time.sleep(0.005)
+            SYSTEM.pause(0.005)
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}", service
     finally:
