@@ -111,7 +111,7 @@ def test_a_damaged_head_and_that_of_another_study_are_refused(tmp_path: Path) ->
     for beat in range(1, 100):
         head.append(a_mark(0, beat))
     with pytest.raises(OldDatabase, match="is not the head of this study"):
-        Head(head.path, "cd" * 32).last()
+        Head(head.path, "cd" * 32).check()
     whole = head.path.read_bytes().splitlines(keepends=True)
     head.path.write_bytes(b"".join([*whole[:50], b"0 nothing\n", *whole[50:]]))
     with pytest.raises(OldDatabase, match="line 51 is damaged"):

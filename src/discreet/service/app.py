@@ -35,6 +35,7 @@ from discreet.service.batch_sums import opened_sum, written_sum
 from discreet.service.connection_limits import HEAD_BYTES
 from discreet.service.database import RequestResult, ReservationRequest, StaleWriter, Store, TicketMessage
 from discreet.service.error_causes import cause, where
+from discreet.service.frozen_mechanism import frozen
 from discreet.service.ingest import Busy, Intake
 from discreet.service.message_validation import (
     CentralAdmission,
@@ -129,10 +130,10 @@ class Service:
     """
 
     def __init__(self, study: Study, store: Store, key: PrivateKey, io: Io = SYSTEM) -> None:
-        self.study, self.store, self._key, self.io = study, store, key, io
+        self.study, self.store, self._key, self.io = frozen(study, store), store, key, io
         holder = f"{socket.gethostname()}:{os.getpid()}:{io.random_bytes(4).hex()}"[-64:]
         self.admission, self.writer = self._parts(holder)
-        self.writer.head = head_of(study, store)
+        self.writer.head = head_of(study, store, io)
         self._wake = asyncio.Event()
         self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after, io)
         self.turn, self.over, self.newest = -1, False, 0
@@ -193,6 +194,7 @@ class Service:
             pydantic_core.from_json(self.store.about()["ledger"]),
             self._key.public,
             self.store.close_rule(),
+            self.store.programs(),
         )
 
     @property

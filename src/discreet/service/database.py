@@ -24,6 +24,9 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 
 ``links``       for each release, its link of the chain (:mod:`discreet.service.release_chain`).
 ``beats``       numbers and nonces of the last beats of the process that can make releases.
+
+``program``     versions that served the study; the first row has the mechanism and the guarantee.
+``schema``      one row: the version of these tables (:mod:`discreet.service.schema_migrations`).
 ==============  ========================================================================================
 
 **One answer per ticket.** A ticket is a one-time code with which one user takes part. The user first uses it
@@ -82,6 +85,8 @@ from discreet.service.release_chain import BEATS, NO_LINK, ChainMark, link_of
 from discreet.service.system_io import SYSTEM, Io
 
 __all__ = [
+    "SCHEMA",
+    "TABLES",
     "BatchRule",
     "TicketMessage",
     "Drawn",
@@ -95,6 +100,7 @@ __all__ = [
     "resolved_table",
 ]
 
+SCHEMA = 2  # version of the tables
 _SYNCHRONOUS = "FULL"  # SQLite's setting under which a commit is on the disk when it returns.
 _MANY = 500  # Largest number of values in one SQL statement.
 # An expiry more than this many lease durations in the future is invalid. (The factor is above 1, because a
@@ -216,6 +222,28 @@ _beats = sql.Table(
     sql.Column("number", sql.BigInteger, primary_key=True, autoincrement=False),
     sql.Column("nonce", sql.String(16), nullable=False),
 )
+_program = sql.Table(
+    "program",
+    _meta,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("at_turn", sql.Integer, nullable=False),
+    sql.Column("version", sql.String(64), nullable=False),
+    sql.Column("schema", sql.Integer, nullable=False),
+    sql.Column("learner", sql.String(100), nullable=False),
+    sql.Column("learner_version", sql.Integer, nullable=False),
+    sql.Column("accepted", sql.Boolean, nullable=False),  # the operator accepted its learner
+    sql.Column("mechanism_json", sql.Text),
+    sql.Column("guarantee_json", sql.Text),
+    sql.Column("python", sql.String(32), nullable=False),
+    sql.Column("numpy", sql.String(32), nullable=False),
+    sql.Column("numba", sql.String(32), nullable=False),
+)
+_schema = sql.Table(
+    "schema",
+    _meta,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("number", sql.Integer, nullable=False),
+)
 sql.Index(
     "answered_nonces",
     _tickets.c.nonce,
@@ -228,6 +256,8 @@ sql.Index(
     sqlite_where=_tickets.c.due.isnot(None),
     postgresql_where=_tickets.c.due.isnot(None),
 )
+
+TABLES = _meta.tables
 
 Status = Literal["placed", "counted", "full", "late", "spent", "foreign", "replayed", "placeless", "over"]
 
@@ -406,7 +436,13 @@ class Store:
         with self._engine.connect() as connection:
             if not sql.inspect(connection).has_table("study"):
                 return False
-        self._upgrade()
+        number = self.schema()
+        if number != SCHEMA:
+            raise ValueError(
+                f"database = {self.url.render_as_string()!r}: has tables of version {number}, and this "
+                f"library needs version {SCHEMA}: "
+                + ("run once with --migrate" if number < SCHEMA else "use the later library that made them")
+            )
         with self._reading() as connection:
             found = connection.execute(sql.select(_study.c.identity)).scalar()
         if found is None:
@@ -418,28 +454,72 @@ class Store:
             )
         return True
 
-    def _upgrade(self) -> None:
-        """Add the tables and the column that a database of an earlier version does not have."""
-
-        def missing(connection: Connection) -> tuple[bool, bool]:
-            found = sql.inspect(connection)
-            tables = {"keys", "resolved", "serving", "links", "beats"} <= set(found.get_table_names())
-            return not tables, "batch" not in {one["name"] for one in found.get_columns("messages")}
-
+    def stored_identity(self) -> str | None:
+        """Return the identity of the study in the database; None for an empty database."""
         with self._engine.connect() as connection:
-            if not any(missing(connection)):
-                return
+            if not sql.inspect(connection).has_table("study"):
+                return None
+            return connection.execute(sql.select(_study.c.identity)).scalar()
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        """Open a write transaction in which tables can change.
+
+        Raises ``ValueError`` if a process serves the database.
+        """
+        now = self._io.now()
         with self._writing() as connection:
-            # another process can have added them in the meantime
-            connection.execute(sql.select(_study.c.id).with_for_update())
-            for table in (_keys, resolved_table, _serving, _links, _beats):
-                table.create(connection, checkfirst=True)
-            if connection.execute(sql.select(_links.c.number).limit(1)).first() is None:
-                rows = connection.execute(sql.select(_releases).order_by(_releases.c.number)).mappings()
-                for row in rows.all():
-                    self._keep_link(connection, int(row["number"]), bytes(row["body"]), bytes(row["exact"]))
-            if missing(connection)[1]:
-                connection.exec_driver_sql("ALTER TABLE messages ADD COLUMN batch INTEGER")
+            lease = connection.execute(sql.select(_lease.c.expires).with_for_update()).scalar_one()
+            if now < lease <= now + 60.0:
+                raise ValueError("database: is being served: stop every process of it, then wait 5 seconds")
+            yield connection
+
+    def link_all(self, connection: Connection) -> None:
+        """Store the links of all releases, in a migration."""
+        rows = connection.execute(sql.select(_releases).order_by(_releases.c.number)).mappings().all()
+        for row in rows:
+            self._keep_link(connection, int(row["number"]), bytes(row["body"]), bytes(row["exact"]))
+
+    def start_program(self, connection: Connection, program: Mapping[str, Any]) -> None:
+        """Store the first row of the table ``program``, in a migration."""
+        turn = -1 if connection.execute(sql.select(_state.c.id)).first() is None else 0
+        self._keep_program(connection, program, turn)
+
+    def schema(self) -> int:
+        """Return the version of the tables; 0 for a database that has none of a known version."""
+        with self._engine.connect() as connection:
+            if not sql.inspect(connection).has_table("schema"):
+                return 0
+            return int(connection.execute(sql.select(_schema.c.number)).scalar_one())
+
+    def programs(self) -> list[dict[str, Any]]:
+        """Return the versions that served the study, in order, without mechanism and guarantee."""
+        columns = [one for one in _program.c if not one.name.endswith("_json")]
+        with self._reading() as connection:
+            rows = connection.execute(sql.select(*columns).order_by(_program.c.id)).mappings()
+            return [{name: row[name] for name in row if name != "id"} for row in rows]
+
+    def frozen(self) -> tuple[str, str]:
+        """Return the mechanism and the stated guarantee with which the study began, as JSON texts."""
+        query = sql.select(_program.c.mechanism_json, _program.c.guarantee_json).order_by(_program.c.id)
+        with self._reading() as connection:
+            row = connection.execute(query.limit(1)).one()
+        return str(row[0]), str(row[1])
+
+    def add_program(self, program: Mapping[str, Any], *, accepted: bool = False) -> None:
+        """Store the versions with which the study goes on.
+
+        accepted : True if the operator accepted the learner of this version.
+        """
+        with self._writing() as connection:
+            turn = connection.execute(sql.select(_study.c.turn)).scalar_one()
+            self._keep_program(connection, program, turn, accepted=accepted)
+
+    def _keep_program(
+        self, connection: Connection, program: Mapping[str, Any], turn: int, *, accepted: bool = False
+    ) -> None:
+        row = {"schema": SCHEMA, "at_turn": turn, "accepted": accepted, **program}
+        connection.execute(_program.insert().values(row))
 
     def create(
         self,
@@ -450,31 +530,37 @@ class Store:
         first: Drawn,
         plans: Plans,
         now: float,
-        close: str = "all",
+        close: str,
+        program: Mapping[str, Any],
     ) -> None:
         """Store a study, its release 0 and the plans of this release in an empty database.
 
         close : rule that closes batches, "all" or "resolved". It never changes.
+        program : row of the table ``program``, with mechanism and guarantee.
 
         Raises ``ValueError`` if the database is not empty.
         """
 
         def keep(connection: Connection) -> None:
             connection.execute(_serving.insert().values(id=1, close=close))
+            self._keep_program(connection, program, first.number)
             connection.execute(_state.insert().values(id=1, session=first.session))
             self._keep_release(connection, first)
             self._open_plans(connection, first.number, plans, now)
 
         self._create(identity, first.number, ties, form, ledger, keep)
 
-    def create_shuffler(self, identity: str) -> None:
+    def create_shuffler(self, identity: str, program: Mapping[str, Any]) -> None:
         """Store a study without releases and plans in the empty database of a shuffler.
+
+        program : row of the table ``program``, with mechanism and guarantee.
 
         Raises ``ValueError`` if the database is not empty.
         """
 
         def keep(connection: Connection) -> None:
             connection.execute(_relayed.insert().values(id=1, body=b""))
+            self._keep_program(connection, program, -1)
 
         self._create(identity, -1, b"", b"", "null", keep)
 
@@ -501,6 +587,7 @@ class Store:
                     )
                 )
                 connection.execute(_lease.insert().values(id=1, holder="", token=0, expires=0.0))
+                connection.execute(_schema.insert().values(id=1, number=SCHEMA))
                 keep(connection)
         # another process created the rows or tables in the meantime
         except (sql.exc.IntegrityError, sql.exc.ProgrammingError):

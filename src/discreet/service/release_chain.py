@@ -28,14 +28,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from discreet.core import checks
-from discreet.utils.sync_folder import sync_folder
+from discreet.service.system_io import SYSTEM, Io
 
 if TYPE_CHECKING:
     from discreet.service.database import Store
@@ -99,103 +97,87 @@ class Head:
 
     - path : path of the file. It has mode 0600.
     - identity : identity of the study.
+    - io : access to files.
     """
 
-    def __init__(self, path: Path, identity: str) -> None:
-        self.path, self._first = path, f"{_FIRST} {identity}\n".encode()
+    def __init__(self, path: Path, identity: str, io: Io = SYSTEM) -> None:
+        self.path, self._first, self._io = path, f"{_FIRST} {identity}\n".encode(), io
 
     def __str__(self) -> str:
         return f"head {str(self.path)!r}"
 
+    def exists(self) -> bool:
+        """Return True if the file exists."""
+        return self._io.tail(self.path, 0) is not None
+
     def last(self) -> ChainMark | None:
         """Return the last complete line; None if the file does not exist or has no complete line.
 
-        Raises :class:`OldDatabase` if the file is not a head, or is that of another study.
+        Raises :class:`OldDatabase` if the file is damaged, or is that of another study.
         """
-        try:
-            with open(self.path, "rb") as file:
-                return self._last(file.fileno())
-        except FileNotFoundError:
-            return None
+        return self._read()[0]
 
     def check(self) -> None:
         """Check every line of the file. Raises :class:`OldDatabase` if a line before the last is damaged."""
         if self.last() is None:
             return
-        with open(self.path, "rb") as file:
-            file.readline()
-            for number, line in enumerate(file, 2):
-                if _LINE.fullmatch(line) is None and line.endswith(b"\n"):
-                    raise OldDatabase(f"{self}: line {number} is damaged: put the file back from a backup")
+        first, *lines = self._io.read(self.path).splitlines(keepends=True)
+        if first != self._first:
+            raise OldDatabase(f"{self}: is not the head of this study")
+        for number, line in enumerate(lines, 2):
+            if _LINE.fullmatch(line) is None and line.endswith(b"\n"):
+                raise OldDatabase(f"{self}: line {number} is damaged: put the file back from a backup")
+
+    def begin(self) -> None:
+        """Create the file with its first line, if it does not exist."""
+        self._io.append(self.path, b"")
+        with self._io.locked(self.path):
+            if not self._read()[1]:
+                self._io.append(self.path, self._first, 0)
 
     def append(self, mark: ChainMark) -> bool:
         """Add a line and flush it to the disk.
 
         A torn last line, which an earlier crash left, is removed before. Returns False and adds nothing if
         the last line has a later release or a later beat: it was added in the meantime.
+
+        Raises ``FileNotFoundError`` if the file does not exist.
         """
-        handle = os.open(self.path, os.O_RDWR)
-        try:
-            with _locked(handle):
-                last = self._last(handle)
-                newer = last is None or (last.number <= mark.number and last.beat <= mark.beat)
-                if newer:
-                    self._write(handle, mark.line())
-                return newer
-        finally:
-            os.close(handle)
+        with self._io.locked(self.path):
+            last, whole = self._read()
+            newer = last is None or (last.number <= mark.number and last.beat <= mark.beat)
+            if newer:
+                self._io.append(self.path, mark.line(), whole)
+            return newer
 
-    def begin(self) -> None:
-        """Create the file with its first line, if it does not exist."""
-        handle = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            with _locked(handle):
-                if not _whole(handle):
-                    self._write(handle, b"")
-        finally:
-            os.close(handle)
-        sync_folder(self.path.parent)
-
-    def _write(self, handle: int, line: bytes) -> None:
-        """Write a line after the last complete line, and flush it to the disk."""
-        whole = _whole(handle)
-        line = line if whole else self._first + line
-        os.ftruncate(handle, whole)
-        os.lseek(handle, whole, os.SEEK_SET)
-        if os.write(handle, line) != len(line):
-            raise OSError(f"{self}: a line was not written as a whole")
-        os.fsync(handle)
-
-    def _last(self, handle: int) -> ChainMark | None:
-        size = os.fstat(handle).st_size
-        os.lseek(handle, 0, os.SEEK_SET)
-        begins = os.read(handle, len(self._first))
-        if begins != self._first[: len(begins)] or (size > len(self._first) > len(begins)):
+    def _read(self) -> tuple[ChainMark | None, int]:
+        """Return the last complete line, and the number of bytes up to its end."""
+        at, tail = self._io.tail(self.path, _TAIL) or (0, b"")
+        whole = tail[: tail.rfind(b"\n") + 1]
+        begins = tail[: len(self._first)]
+        if not at and begins != self._first[: len(begins)]:
             raise OldDatabase(f"{self}: is not the head of this study")
-        start = max(len(self._first), size - _TAIL)
-        os.lseek(handle, start, os.SEEK_SET)
-        whole = os.read(handle, _TAIL).rpartition(b"\n")[0]
-        if not whole:
-            return None
-        found = _LINE.fullmatch(whole.rpartition(b"\n")[2] + b"\n")
+        if at + len(whole) <= len(self._first):
+            return None, at + len(whole)
+        found = _LINE.fullmatch(whole[whole[:-1].rfind(b"\n") + 1 :])
         if found is None:
             raise OldDatabase(f"{self}: its last line is damaged: put the file back from a backup")
         number, link, beat, nonce = (part.decode() for part in found.groups())
-        return ChainMark(int(number), link, int(beat), nonce)
+        return ChainMark(int(number), link, int(beat), nonce), at + len(whole)
 
 
-def head_of(study: Study, store: Store) -> Head | None:
+def head_of(study: Study, store: Store, io: Io = SYSTEM) -> Head | None:
     """Return the head of a database; None for a database in memory.
 
     Its path is ``[chain] head`` of the study file. By default, it is the path of a SQLite file with ".head"
     at the end, or ``study.head`` in the folder of the study file.
     """
     if study.head is not None:
-        return Head(study.path(study.head), study.identity)
+        return Head(study.path(study.head), study.identity, io)
     if not store.sqlite:
-        return Head(study.path("study.head"), study.identity)
+        return Head(study.path("study.head"), study.identity, io)
     file = store.file
-    return None if file is None else Head(file.with_name(f"{file.name}.head"), study.identity)
+    return None if file is None else Head(file.with_name(f"{file.name}.head"), study.identity, io)
 
 
 def check_head(store: Store, head: Head, seen: ChainMark | None) -> None:
@@ -211,7 +193,7 @@ def check_head(store: Store, head: Head, seen: ChainMark | None) -> None:
     newest = store.mark()
     remedy = "; if this database is the newest one, start once with --new-head"
     if seen is None:  # a head without a line has never been needed: nothing was published before
-        if newest.beat and not head.path.exists():
+        if newest.beat and not head.exists():
             raise OldDatabase(f"{head}: is missing, but this database has been served: put it back{remedy}")
         return
     if store.link(seen.number) != seen.link or store.nonce(seen.beat) != seen.nonce:
@@ -240,26 +222,3 @@ def new_head(store: Store, head: Head) -> None:
         os.rename(head.path, kept)
     head.begin()
     head.append(store.mark())
-
-
-def _whole(handle: int) -> int:
-    """Return the number of bytes up to the end of the last complete line."""
-    start = max(0, os.fstat(handle).st_size - _TAIL)
-    os.lseek(handle, start, os.SEEK_SET)
-    return start + os.read(handle, _TAIL).rfind(b"\n") + 1
-
-
-@contextmanager
-def _locked(handle: int) -> Iterator[None]:
-    """Lock a file for this block. Systems without such locks have no second process on one database."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_UN)

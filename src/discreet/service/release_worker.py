@@ -16,7 +16,7 @@ row per release. A session with seeded noise draws the same numbers again, which
 
 **State of the learner.** It depends only on the releases. The state is not stored, but recomputed from the
 releases. The recomputed plans must equal the stored plans, bit for bit. This check detects changes of the
-learner's code.
+learner's code, which the operator can accept (:mod:`discreet.service.frozen_mechanism`).
 
 **Shuffle trust.** Only the shuffler has single messages (:mod:`discreet.service.shuffler`). A turn begins
 when the shuffler's sum of the batch has arrived. The session receives this sum instead of single messages.
@@ -47,6 +47,7 @@ from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall
 from discreet.service import encoding as codec
 from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, opened_sum
 from discreet.service.database import Drawn, StaleWriter, Store
+from discreet.service.frozen_mechanism import check_learner, first_program, frozen
 from discreet.service.ledger_reservation import publish
 from discreet.service.message_validation import CentralAdmission, LocalAdmission, admission_of
 from discreet.service.release_chain import Head, OldDatabase, check_head
@@ -131,7 +132,10 @@ def begin_study(study: Study, store: Store, ledger: dict[str, Any] | None = None
     first = _drawn(release, taken_out(session), now)  # type: ignore[arg-type]
     plans = _rows(made.plans, 1)
     close = study.close_rule
-    store.create(study.identity, ties.tobytes(), form, json.dumps(ledger), first, plans, now, close)
+    store.create(
+        study.identity, ties.tobytes(), form, json.dumps(ledger), first, plans, now, close,
+        first_program(study),
+    )  # fmt: skip
     store.batches = study.batches(close)
 
 
@@ -249,7 +253,9 @@ class Writer(LeaseHolder):
         before_commit: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(store, holder, io)
-        self._study = study
+        self._study = study = frozen(study, store)
+        # turn at which the operator last accepted another learner; -1 for none
+        self._accepted = check_learner(study, store)
         self._before_commit = before_commit or (lambda: None)
         # (turn, the learner's state after the plans of this turn)
         self._learned: tuple[int, Any] | None = None
@@ -329,9 +335,10 @@ class Writer(LeaseHolder):
     def _followed(self, turn: int) -> list[tuple[Any, int]] | None:
         """Return the policies that the users of batch ``turn`` followed, each with its number of users.
 
-        Returns None if plans close batches: the learner knows these policies.
+        Returns None if plans close batches: the learner knows these policies, unless another learner made
+        them.
         """
-        if self._store.batches is None:
+        if self._store.batches is None and turn > self._accepted:
             return None
         return [(_policy(part), int(part["users"])) for part in self._store.batch(turn)]
 
@@ -429,10 +436,11 @@ class Writer(LeaseHolder):
                     codec.canonical(codec.plan_table(plan, at)).decode()
                     for at, plan in enumerate(made.plans, first)
                 ]
-                if again != stored:
+                if again != stored and number > self._accepted:
                     raise RuntimeError(
                         f"release {number}: this version of the library makes other plans of it than "
-                        "people were given; go on with the version that the study was begun with"
+                        "people were given; go on with the version before, or start once with "
+                        "--accept-learner"
                     )
                 state, first = made.state, first + len(stored)
             self._learned = turn, state

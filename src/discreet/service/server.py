@@ -20,9 +20,11 @@ from sqlalchemy.engine import make_url
 
 from discreet.core import checks
 from discreet.ledger.signatures import PrivateKey, is_key, new_key, read_private_key, short
+from discreet.service import schema_migrations
 from discreet.service.app import Door, Lane, Service, application
 from discreet.service.connection_limits import HEAD_BYTES, protocol
 from discreet.service.database import Store
+from discreet.service.frozen_mechanism import first_program, note_program
 from discreet.service.ledger_reservation import publish, reserve
 from discreet.service.release_chain import OldDatabase, check_head, head_of, new_head
 from discreet.service.release_worker import begin_study
@@ -32,7 +34,7 @@ from discreet.service.system_io import SYSTEM, Io
 
 __all__ = [
     "all_in_background", "begin_new_head", "both_in_background", "database_of", "in_background", "key_of",
-    "opened", "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at", "without_password",
+    "migrate", "opened", "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at", "without_password",
 ]  # fmt: skip
 
 log = logging.getLogger("discreet.service")
@@ -100,7 +102,7 @@ def opened(study: Study, database: str, io: Io = SYSTEM) -> Store:
     """
     store = Store(database, io)
     try:
-        if not _is_begun(study, store):
+        if not _is_begun(study, store, io):
             _begin(study, store, io)
         store.batches = study.batches(store.close_rule())
         if store.is_shuffler():
@@ -112,6 +114,19 @@ def opened(study: Study, database: str, io: Io = SYSTEM) -> Store:
     except BaseException:
         store.close()
         raise
+
+
+def migrate(study: Study, database: str) -> tuple[int, Path | None]:
+    """Change the tables of a database to those of this library (:mod:`discreet.service.schema_migrations`).
+
+    Returns the version of the tables before, and the path of a copy of the SQLite file, or None. Raises the
+    ``ValueError`` of :func:`discreet.service.schema_migrations.migrate`.
+    """
+    store = Store(database)
+    try:
+        return schema_migrations.migrate(study, store)
+    finally:
+        store.close()
 
 
 def begin_new_head(study: Study, database: str) -> None:
@@ -129,12 +144,12 @@ def begin_new_head(study: Study, database: str) -> None:
         store.close()
 
 
-def _is_begun(study: Study, store: Store) -> bool:
+def _is_begun(study: Study, store: Store, io: Io = SYSTEM) -> bool:
     """Return True if the database contains the study, and check that it is not older than its head.
 
     Raises :class:`OldDatabase` if it is, or if the database is empty and its head is not.
     """
-    head = head_of(study, store)
+    head = head_of(study, store, io)
     if head is None:
         return store.created(study.identity)
     seen = head.last()  # before the database
@@ -170,7 +185,7 @@ def opened_shuffler(study: Study, database: str) -> Store:
     store = Store(database)
     try:
         if not _is_begun(study, store):
-            store.create_shuffler(study.identity)
+            store.create_shuffler(study.identity, first_program(study))
         elif not store.is_shuffler():
             raise ValueError("database: is that of the service; the shuffler needs one of its own, elsewhere")
         return store
@@ -238,7 +253,13 @@ class _Server(uvicorn.Server):
 
 
 def serve(
-    study: Study, database: str, host: str, port: int, listens: Callable[[str], None] = lambda _: None
+    study: Study,
+    database: str,
+    host: str,
+    port: int,
+    listens: Callable[[str], None] = lambda _: None,
+    *,
+    accept_learner: bool = False,
 ) -> None:
     """Run the service of a study until a signal ends it.
 
@@ -256,6 +277,9 @@ def serve(
         Port on which the server listens, 0 to 65535; 0 for any free port.
     listens : function of str
         Function that is called with the address when the port is bound.
+    accept_learner : bool
+        True if the operator accepts a learner that makes other plans of the stored releases than before
+        (:mod:`discreet.service.frozen_mechanism`).
 
     Raises
     ------
@@ -274,7 +298,12 @@ def serve(
     """
     checks.integer("port", port, 0, 65535)
     store = opened(study, database)
-    _serve(store, lambda: Service(study, store, key_of(study, store)), host, port, listens)
+
+    def made() -> Service:
+        note_program(study, store, accept_learner=accept_learner)
+        return Service(study, store, key_of(study, store))
+
+    _serve(store, made, host, port, listens)
 
 
 def serve_shuffler(

@@ -200,6 +200,10 @@ class Study:
     randomness: Randomness = field(default_factory=Secure)
     folder: Path = Path()  # folder to which relative paths refer
     table: Mapping[str, Any] = field(default_factory=dict)  # the study file as it was read
+    # set by :func:`discreet.service.frozen_mechanism.frozen`: the stated guarantee as JSON values, and the
+    # texts in the database from which mechanism and statement were read
+    stated: Mapping[str, Any] | None = field(default=None, init=False)
+    frozen_as: tuple[str, str] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
