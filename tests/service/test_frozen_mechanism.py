@@ -117,9 +117,7 @@ def test_another_version_of_the_learner_needs_the_operator(
     study = a_study()
     with closing(begun(study, tmp_path / "a.db")) as store:
         monkeypatch.setattr(type(study.learner), "learner_version", 2, raising=False)
-        with pytest.raises(
-            ValueError, match="version 2 .* cannot go on from the state of version 1"
-        ):
+        with pytest.raises(ValueError, match="version 2 .* cannot go on from the state of version 1"):
             note_program(study, store)
         with pytest.raises(ValueError, match="--accept-learner"):
             turns.Writer(study, store, "one", stopped)

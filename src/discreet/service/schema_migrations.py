@@ -31,6 +31,7 @@ from sqlalchemy.engine import Connection
 
 from discreet.mechanisms.restore_session import brought_back
 from discreet.service import database as tables
+from discreet.service.batch_sums import ShuffledBatches, form_of_bytes
 from discreet.service.database import SCHEMA, Store
 from discreet.service.frozen_mechanism import first_program
 
@@ -93,12 +94,31 @@ def migrate(study: Study, store: Store) -> tuple[int, Path | None]:
         raise ValueError(f"database: has tables of version {before}, this library knows {SCHEMA} at most")
     if before == SCHEMA:
         return before, None
+    _check_shuffler(study, store)
     copy = None if store.file is None else _copied(store.file, before)
     with store.migrating() as connection:
         for step in MIGRATIONS[before:]:
             step(store, connection, study)
         connection.execute(tables.TABLES["schema"].update().values(number=SCHEMA))
     return before, copy
+
+
+def _check_shuffler(study: Study, store: Store) -> None:
+    """Check that this library computes the noise of a shuffler's open batch as the version before.
+
+    A shuffler stores no session, so its mechanism is computed from the study file. Raises ``ValueError`` if
+    it is another one.
+    """
+    about = store.about()
+    form = bytes(about["form"])
+    if not store.is_shuffler() or not form:
+        return
+    batches = ShuffledBatches(study, form_of_bytes(form).session)
+    if batches.form(store.people_before(int(about["turn"]))) != form:
+        raise ValueError(
+            "database: this version of the library calibrates the study's noise in another way, and a "
+            "shuffler has no record of it: finish the study with the version that began it"
+        )
 
 
 def _copied(file: Path, number: int) -> Path:
