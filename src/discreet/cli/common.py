@@ -2,7 +2,7 @@
 
 Results are printed on standard output (with ``--json``, as a single JSON document). Progress and remarks are
 printed on standard error. The exit status is 0 after success, 1 if a check or the execution failed, 2 for
-invalid input, 3 for a service's database that is older than what it published, and 130 after an interrupt.
+invalid input, and 130 after an interrupt. It is 3 if a service's database is older than what it published.
 For invalid input, one line states the argument, its value and the allowed values.
 """
 

@@ -39,46 +39,68 @@ MigrateOption = Annotated[
 ]
 
 
+CheckOption = Annotated[bool, typer.Option("--check", help="Check the study, print its statement, and exit.")]
+RehearseOption = Annotated[
+    int | None,
+    typer.Option("--dry-run", help="Run the service with this number of simulated users, then exit."),
+]
+StayOption = Annotated[
+    int,
+    typer.Option(help="With --dry-run: number of seconds for which the operator's page stays available."),
+]
+OperatorOption = Annotated[bool, typer.Option("--operator", help="Print a new operator's token, and exit.")]
+RotateOption = Annotated[
+    bool, typer.Option("--rotate-key", help="Replace the service's key by a new one, and exit.")
+]
+RecoveryOption = Annotated[
+    Path | None,
+    typer.Option(help="With --rotate-key: file of the recovery key, if the service's key is lost."),
+]
+AcceptOption = Annotated[
+    bool,
+    typer.Option("--accept-learner", help="Go on with a learner that makes other plans than before."),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DISCREET_DATABASE",
+        help="File of SQLite, or SQLAlchemy's URL (default: study.sqlite beside the study file).",
+    ),
+]
+ShufflerTokenOption = Annotated[
+    bool, typer.Option("--operator", help="Print a new token for POST /tickets, and exit.")
+]
+ShufflerDatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DISCREET_DATABASE",
+        help="File of SQLite, or SQLAlchemy's URL (default: shuffler.sqlite beside the study).",
+    ),
+]
+ShufflerKeyOption = Annotated[
+    bool, typer.Option("--key", help="Print this shuffler's public key (made if there is none), and end.")
+]
+ServiceKeyOption = Annotated[
+    str | None, typer.Option(help="The service's public key: 64 hexadecimal digits, from its operator.")
+]
+
+
 @command
 def serve(
     study: Annotated[Path, typer.Argument(help="The study file (TOML; docs/service.md).")],
-    database: Annotated[
-        str | None,
-        typer.Option(
-            envvar="DISCREET_DATABASE",
-            help="File of SQLite, or SQLAlchemy's URL (default: study.sqlite beside the study file).",
-        ),
-    ] = None,
+    database: DatabaseOption = None,
     host: Annotated[str, typer.Option(help="Address on which to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port on which to listen.")] = 8080,
-    check: Annotated[
-        bool, typer.Option("--check", help="Check the study, print its statement, and exit.")
-    ] = False,
-    rehearse: Annotated[
-        int | None,
-        typer.Option("--dry-run", help="Run the service with this number of simulated users, then exit."),
-    ] = None,
-    stay: Annotated[
-        int,
-        typer.Option(help="With --dry-run: number of seconds for which the operator's page stays available."),
-    ] = 0,
+    check: CheckOption = False,
+    rehearse: RehearseOption = None,
+    stay: StayOption = 0,
     tickets: TicketsOption = None,
-    operator: Annotated[
-        bool, typer.Option("--operator", help="Print a new operator's token, and exit.")
-    ] = False,
+    operator: OperatorOption = False,
     new_head: NewHeadOption = False,
     migrate: MigrateOption = False,
-    rotate_key: Annotated[
-        bool, typer.Option("--rotate-key", help="Replace the service's key by a new one, and exit.")
-    ] = False,
-    recovery_key: Annotated[
-        Path | None,
-        typer.Option(help="With --rotate-key: file of the recovery key, if the service's key is lost."),
-    ] = None,
-    accept_learner: Annotated[
-        bool,
-        typer.Option("--accept-learner", help="Go on with a learner that makes other plans than before."),
-    ] = False,
+    rotate_key: RotateOption = False,
+    recovery_key: RecoveryOption = None,
+    accept_learner: AcceptOption = False,
     as_json: JsonFlag = False,
     plugin: PluginOption = None,
 ) -> None:
@@ -123,8 +145,9 @@ def serve(
         return
     shown = running.without_password(where)
     running.serve(
-        found, where, host, port, lambda url: say(f"discreet: {found.name} at {url}, database {shown}")
-    )
+        found, where, host, port, lambda url: say(f"discreet: {found.name} at {url}, database {shown}"),
+        accept_learner=accept_learner,
+    )  # fmt: skip
 
 
 @command
@@ -133,25 +156,13 @@ def shuffler(
         Path, typer.Argument(help="The study file, the same as the service's (docs/service.md).")
     ],
     service: Annotated[str | None, typer.Option(help="Address of the service.")] = None,
-    service_key: Annotated[
-        str | None, typer.Option(help="The service's public key: 64 hexadecimal digits, from its operator.")
-    ] = None,
-    database: Annotated[
-        str | None,
-        typer.Option(
-            envvar="DISCREET_DATABASE",
-            help="File of SQLite, or SQLAlchemy's URL (default: shuffler.sqlite beside the study).",
-        ),
-    ] = None,
+    service_key: ServiceKeyOption = None,
+    database: ShufflerDatabaseOption = None,
     host: Annotated[str, typer.Option(help="Address on which to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port on which to listen.")] = 8081,
-    key: Annotated[
-        bool, typer.Option("--key", help="Print this shuffler's public key (made if there is none), and end.")
-    ] = False,
+    key: ShufflerKeyOption = False,
     tickets: TicketsOption = None,
-    operator: Annotated[
-        bool, typer.Option("--operator", help="Print a new token for POST /tickets, and exit.")
-    ] = False,
+    operator: ShufflerTokenOption = False,
     new_head: NewHeadOption = False,
     migrate: MigrateOption = False,
     as_json: JsonFlag = False,

@@ -88,7 +88,8 @@ _STALE = (
     1.0,
     2.0,
 )  # seconds to wait before each new download while a cache returns an older plan
-_EARLIER = 4  # number of downloads until a plan that is earlier than the last one is rejected
+# Number of downloads until a plan that is earlier than the last one is rejected.
+_EARLIER = 4
 _COME_AGAIN = frozenset({408, 425, 429})  # 4xx codes after which the same request can succeed later
 _KEPT = "message, 1"
 _SPKI = bytes.fromhex("302a300506032b6570032100")  # DER prefix before the 32 bytes of an Ed25519 public key

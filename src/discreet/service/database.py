@@ -464,7 +464,7 @@ class Store:
         return True
 
     def stored_identity(self) -> str | None:
-        """Return the identity of the study in the database; None for an empty database."""
+        """Return the identity of the study in the database, or None if the database is empty."""
         with self._engine.connect() as connection:
             if not sql.inspect(connection).has_table("study"):
                 return None
@@ -1217,7 +1217,7 @@ class Store:
     # ------------------------------------------------------------------------- chain
     @property
     def file(self) -> Path | None:
-        """Path of a SQLite file; None for a database in memory or of PostgreSQL."""
+        """Path of a SQLite file, or None if the database is in memory or of PostgreSQL."""
         known = self.sqlite and self.url.database not in (None, "", ":memory:")
         return Path(str(self.url.database)) if known else None
 

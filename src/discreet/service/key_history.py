@@ -6,7 +6,7 @@ states, and one with the key of the row before or with the recovery key of the r
 knows any of the keys follows the rows from there to the current one (``GET /keys``). Therefore a lost or
 stolen key can be replaced while clients that know an earlier key go on.
 
-Whoever holds the recovery key can replace the key. Keep it offline.
+The holder of the recovery key can replace the key. Keep it offline.
 """
 
 from __future__ import annotations

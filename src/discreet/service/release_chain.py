@@ -6,7 +6,7 @@ Each further line is ``number link beat nonce``: the newest release, its link, t
 of this beat.
 
 **Order.** (1) One transaction stores a release, its link and the session's state. (2) The head gets a line,
-which is flushed to the disk. (3) A second transaction opens the next plans. Nobody sees a release before (3),
+which is flushed to the disk. (3) A second transaction opens the next plans. No user sees a release before (3),
 because all readers show only releases up to the current turn. Therefore every published release is in the
 head.
 
@@ -167,7 +167,7 @@ class Head:
 
 
 def head_of(study: Study, store: Store, io: Io = SYSTEM) -> Head | None:
-    """Return the head of a database; None for a database in memory.
+    """Return the head of a database, or None if the database is in memory.
 
     Its path is ``[chain] head`` of the study file. By default, it is the path of a SQLite file with ".head"
     at the end, or ``study.head`` in the folder of the study file.

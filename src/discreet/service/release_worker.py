@@ -324,7 +324,7 @@ class Writer(LeaseHolder):
         release = self._draw(turn, content) if kept is None else codec.of_exact(kept)
         if release is None:
             return
-        self.write_head()  # before anybody sees the release
+        self.write_head()  # before a user sees the release
         made = _planned(study, state, release, self._followed(turn))
         if self.batches is not None:
             self.batches.check(release.users, [int(one.users) for one in made.plans])

@@ -8,13 +8,11 @@ must delete it when the study goes on.
 Migrations are functions in a list. They use no tool such as Alembic, because there is one line of versions
 and no way back.
 
-=======  ==================================================================================================
-version  content
-=======  ==================================================================================================
-0        databases of 0.2.0 and 0.3.0; some of them have the tables ``keys``, ``resolved`` and ``serving``
-1        all of these tables, and the column ``batch`` of ``messages``
-2        chain, keys, versions of the library; the mechanism is that of the stored session
-=======  ==================================================================================================
+- Version 0 is that of 0.2.0 and 0.3.0. Some of these databases have the tables ``keys``, ``resolved`` and
+  ``serving``.
+- Version 1 has all of these tables, and the column ``batch`` of ``messages``.
+- Version 2 has the chain, the keys and the versions of the library. The mechanism is that of the stored
+  session.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ The file has the format TOML. All its values are public, and they are fixed befo
 
     [service]
     key = "service.key"        # signs plans and statement; made only at the first start
-    recovery = "9f3c..."       # public key that can replace a lost one (--rotate-key); left out: none
+    recovery = "9f3c..."       # public key that can replace a lost one (--rotate-key)
+
     origins = ["https://page.example"]  # sites whose pages can use the service; left out: none
 
     [rehearsal]                # simulated users of `--dry-run`; never read by a real study
