@@ -222,7 +222,7 @@ class LogQuestion:
         snips = wy / w if clear else None
         wwy = self._padded(wwy, wy, (float(noise[3]), float(noise[0])))
         ww = self._padded(ww, w, (float(noise[4]), float(noise[1])))
-        rest = _Ends(self, z, users, noise)
+        rest = _LogInterval(self, z, users, noise)
         exact = self.exact and abs(w - 1.0) <= _CLEAR * math.hypot(float(noise[1]), math.sqrt(ww / users))
         if exact and snips is not None:
             v = min(max(snips, 0.0), 1.0)
@@ -273,7 +273,7 @@ class LogQuestion:
 
 
 @dataclass(frozen=True, eq=False)
-class _Ends:
+class _LogInterval:
     """Facts from which intervals follow."""
 
     question: LogQuestion
