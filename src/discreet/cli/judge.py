@@ -92,8 +92,8 @@ def _forecast(schema: Any, users: int | None, asked: dict[str, Any], as_json: bo
 
 
 def _judge(
-    policy: str | None, log: list[str], schema: Any, out: Path | None, path: Path | None, keep: bool, seed: int | None,
-    as_json: bool, **options: Any,
+    policy: str | None, log: list[str], schema: Any, out: Path | None, path: Path | None, keep: bool,
+    seed: int | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Judge a policy, and print the first sentence and the files of the folder."""
     from discreet.core.rng import Secure, Seeded

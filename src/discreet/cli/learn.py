@@ -973,8 +973,7 @@ def verify(
 
     if (facts := log_facts(folder)) is not None:
         book = ledger_of(folder, ledger, no_ledger, bool(facts.get("ledger")))
-        _verify_log(folder, book, as_json, bool(public_key or limit_key))
-        return
+        return _verify_log(folder, book, as_json, bool(public_key or limit_key))
     signers = [read_public_key(one) for one in public_key or []]
     owner = None if limit_key is None else read_public_key(limit_key, "limit-key")
     learner = plugged(folder, plugin)

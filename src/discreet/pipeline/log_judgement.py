@@ -56,8 +56,12 @@ _SIZE = 2**20  # upper bound on the bytes of a folder, without the policy
 class LogJudgement:
     """Result of :func:`judge_log`.
 
-    folder : folder with ``judgement.json`` and ``judgement.md``. verdict : LogVerdict, in units of a reward
-    in [0, 1]. forecast : LogForecast, made before the release. text : content of ``judgement.md``.
+    Attributes
+    ----------
+    folder : folder with ``judgement.json`` and ``judgement.md``.
+    verdict : LogVerdict, in units of a reward in [0, 1].
+    forecast : LogForecast, made before the release.
+    text : content of ``judgement.md``.
     """
 
     __repr__ = brief
@@ -75,8 +79,13 @@ def forecast_log(
 ) -> LogForecast:  # fmt: skip
     """Return the width of the interval that :func:`judge_log` would find, from public facts only.
 
-    schema : Schema of the log. users : number of units. epsilon, delta, rho, cap, expected, least, level : as
-    for :func:`judge_log`.
+    schema : Schema of the log.
+
+    users : number of units.
+
+    epsilon, delta, rho : as for :func:`judge_log`.
+
+    cap, expected, least, level : as for :func:`judge_log`.
 
     Raises ``ValueError`` if one of them is out of its range.
     """
@@ -338,7 +347,7 @@ def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None]:
 
 
 def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
-    """Return the columns of all files. Raises ``ValueError`` if one is missing or there are no rows."""
+    """Return the columns of all files. Raises ``ValueError`` if a column or all rows are missing."""
     columns = schema.columns
     types: dict[str, Any] = dict.fromkeys(wanted, pa.float64())
     types[columns.action] = pa.int64() if schema.action_labels is None else pa.string()
