@@ -153,7 +153,8 @@ def declared_fields(doc: Document, declared: Document, unnamed: bool = False) ->
 
 def of_contexts(doc: Document) -> bool:
     """Return True if the release has sums of real-valued contexts, which replace states."""
-    return bool(doc["configuration"]["options"].get("question") == "contexts")
+    options = doc.get("configuration", {}).get("options", {})  # pages of codebooks have none
+    return bool(options.get("question") == "contexts")
 
 
 def read_columns(doc: Document) -> list[str]:
@@ -397,7 +398,7 @@ def _asked(doc: Document) -> Iterator[tuple[str, str, str]]:
         _of_releases(doc, answer),
         _of_mechanisms(doc, answer),
         _of_utility(doc, answer),
-        answer["bias"],
+        answer["bias, contexts" if of_contexts(doc) else "bias"],
         answer["queries"].format(replanned=answer["queries, replanned"] if replanned else ""),
         _of_trust(doc, answer),
         _of_noise(doc, answer),
