@@ -9,7 +9,8 @@ Exit status: 0 if all checks agree, 1 if one differs, 2 if none differs but one 
 Neighbours: the whole record of one user (at most m episodes of H steps) is replaced by any other record; the
 number of users stays the same. L = ln(P(o) / P'(o)) is the privacy loss of an outcome o drawn from P.
 Counts and sums with Laplace or Gaussian noise are computed here. Records of randomized reports and of shufflers
-(flips, amplification) are named as not checkable: no folder of this version has them.
+(flips, amplification) are named as not checkable: no folder of this version has them. The size of the noise is
+tested in sums that are 0 without noise. Noise of other sums (rewards, contexts) is compared with the values only.
 This file imports nothing of the library that wrote the folder and shares no code with it. No file can prove
 that noise was drawn as stated: signatures, and the check of the noise below, are the only evidence for this.
 """
@@ -89,8 +90,8 @@ def sha256(data):
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 def read(path):
-    """Return the bytes of a regular file. Refuses links, folders, pipes, devices, and more than a gigabyte."""
-    need(path.is_file() and not path.is_symlink(), f"{path.name}: there is no such file, or it is a link, pipe or device")
+    """Return the bytes of a regular file of at most a gigabyte, which is no link, folder, pipe or device."""
+    need(path.is_file() and not path.is_symlink(), f"{path.name}: no such file, or a link, pipe or device")
     need(path.stat().st_size <= 2**30, NotCheckable(f"{path.name} has more than a gigabyte"))
     return path.read_bytes()
 
@@ -114,8 +115,9 @@ def check_files(run):
             report(f"folder {where}", "not named", "is in the folder", False)
     for name in sorted({*present, "statement.json", *PAGES, *doc["files"]}):
         stated = doc["files"].get(name, "a file" if name in own else "not named")
-        found = sha256(read(present[name])) if present.get(name) else "no such file, or a link, pipe or device"
-        report(f"file {name}", stated, found, found == stated or bool(stated == "a file" and present.get(name)))
+        there = present.get(name)
+        found = sha256(read(there)) if there else "no such file, or a link, pipe or device"
+        report(f"file {name}", stated, found, found == stated or bool(stated == "a file" and there))
     equal("fingerprint", doc["fingerprint"], sha256(canonical({k: v for k, v in doc.items() if k not in ("operator", "approval", "fingerprint")})))
     conf = doc["configuration"]
     equal("hash of the configuration", conf["hash"], sha256(canonical({key: conf[key] for key in ("algorithm", "options")})))
@@ -318,7 +320,8 @@ def question_cost(weights, features, states, centred, p):
 
     Changes for p = 1: Gram l1^2 + B^2, y centred l1, other y 2 l1, next states 4 l1 (1 - 1/S), start states 2.
     """
-    g, r, s, start = (sum(weights.get(kind, 0.0) for kind in kinds) for kinds in (("gram",), ("response", "rewards"), ("successors",), ("start",)))
+    g, r, s, start = (sum(weights.get(kind, 0.0) for kind in kinds)
+                      for kinds in (("gram",), ("response", "rewards"), ("successors",), ("start",)))
     b, l1, other = features["bound"], features["l1"], 1.0 - 1.0 / states
     need(set(weights) <= {"gram", "successors", "start", "response", "rewards"}, f"sums {sorted(weights)}: not known here")
     if p == 1:
@@ -345,7 +348,7 @@ def linear_sensitivity(query, p, scales):
     return query["episodes"] * max(totals.values()) ** (1.0 / p)
 
 def sum_of(query, family):
-    """Return the noisy sum of a family of ``release.csv``, as records name it, or None if it follows from others."""
+    """Return the name in records of the noisy sum of a family of ``release.csv``; None if it follows from others."""
     number, _, part = family.partition(".")
     if query["kind"] != "linear sums":
         return family
@@ -356,19 +359,21 @@ def sum_of(query, family):
     return None if part in ("values", "weights") else f"{int(number)}.{part}"
 
 def check_query(doc, query):
-    """Compare the query with the population, and the noisy sums of all records with the families of the release."""
+    """Compare the query with the population, and the noisy sums of all records with the released families."""
     p, first, stated = doc["population"], query["kind"] == "first visits", []
     contexts, learner = "gram 0" in query["families"], doc["configuration"]["options"].get("learner", {})
     episodes = learner.get("visits") if contexts else p["episodes_per_user"]
     need(query["kind"] in ("counts", "first visits", "linear sums"), f"kind {query['kind']}: not known here")
-    found = {"first": first, "steps": p["horizon"] + first, "states": p["states"] + first, "episodes": episodes}
+    found = {name: p[key] + first for name, key in (("steps", "horizon"), ("states", "states"))}
+    found |= {"episodes": episodes, "first": first}
     if contexts or one_hot(query):
         l1 = query["families"]["gram 0"]["cells"] ** 0.25 if contexts else 1.0  # root of the dimension
         found["features"] = {**query["features"], "bound": 1.0, "l1": l1, "nonneg": not contexts}
     same_tree("query", {name: query[name] for name in found}, found)
     for one in doc["mechanisms"]:
-        stated += [name.partition("[")[0] for name in one["record"]["scales"]]
-        equal("sums with noise, and with a sensitivity", [*one["record"]["scales"]], [*one["record"]["sensitivities"]])
+        scales, sensitivities = one["record"]["scales"], one["record"]["sensitivities"]
+        stated += [name.partition("[")[0] for name in scales]
+        equal("sums with noise, and with a sensitivity", [*scales], [*sensitivities])
     needed = {sum_of(query, family) for family in query["families"]} - {None} if doc["mechanisms"] else ()
     equal("sums with noise", sorted(stated), sorted(needed))
 
@@ -407,7 +412,8 @@ def check_complete(query, record):
     listed = [sorted_shifts((noise, scale, [shift] * n) for noise, scale, shift, n in way) for way in record["exchanges"]]
     wrong, units = [], {name: 1.0 / query["families"][name]["grid"] for name in record["scales"]}
     for d, o, e in ways_of(query["steps"]):
-        moved = {VISITS: [1.0] * 2 * d, TRANSITIONS: [1.0] * 2 * (d + o), RAW: [1.0] * (2 * d + o + e), CENTRED: [1.0] * (o + e) + [0.5] * 2 * d}
+        moved = {VISITS: [1.0] * 2 * d, TRANSITIONS: [1.0] * 2 * (d + o), RAW: [1.0] * (2 * d + o + e),
+                 CENTRED: [1.0] * (o + e) + [0.5] * 2 * d}
         needed = sorted_shifts((record["noise"], scale * units[name], [units[name] * x for x in moved[name]])
                                for name, scale in record["scales"].items())
         if not any(all(len(way.get(key, ())) >= len(values) and all(a <= b for a, b in zip(values, way[key]))
@@ -476,17 +482,20 @@ class Bounds:
 
     def excess(self, epsilon):
         """Return an upper bound on P(E) - e^epsilon P'(E) over all events E."""
-        found = [1.0] + [d + (1.0 - d) * max(0.0, -math.expm1(min(0.0, epsilon - e))) / (1.0 + math.exp(-e)) for e, d in self.points]
+        found = [1.0] + [d + (1.0 - d) * max(0.0, -math.expm1(min(0.0, epsilon - e))) / (1.0 + math.exp(-e))
+                         for e, d in self.points]
         found += [] if self.mu is None else [gaussian_delta(self.mu, epsilon)]
         found += [] if self.rho is None else [zcdp_delta(self.rho, epsilon)]
         return min(found + ([2.0 * zcdp_power(self.rho) - 1.0] if self.rho is not None and epsilon == 0.0 else []))
 
     def table(self):
         power = {f: self.power(f) for f in (0.01, 0.05, 0.1)}
-        return {"advantage": self.excess(0.0), "tests": [{"false_positives": f, "true_positives": t} for f, t in power.items()], "priors": [
+        return {"advantage": self.excess(0.0), "tests": [
+            {"false_positives": f, "true_positives": t} for f, t in power.items()], "priors": [
             {"prior": p, "right_guess": 1.0 - p + p * self.excess(math.log((1.0 - p) / p)),
              "posterior_of_any_outcome": None if self.pure is None else p / (p + (1.0 - p) * math.exp(-self.pure)),
-             "posteriors": [{"false_positives": f, "posterior": p * t / (p * t + (1 - p) * f)} for f, t in power.items()]} for p in (0.5, 0.1, 0.01)]}
+             "posteriors": [{"false_positives": f, "posterior": p * t / (p * t + (1 - p) * f)}
+                            for f, t in power.items()]} for p in (0.5, 0.1, 0.01)]}
 
     def group(self, k):
         """Return the bounds for k records at once: (k e, delta (e^{ke} - 1)/(e^e - 1)), k mu, k^2 rho."""
@@ -546,7 +555,8 @@ def check_guarantee(run):
     else:
         near("epsilon, sum of pure losses", epsilon, pure)
     near("exceeds: epsilon", g["exceeds"]["epsilon"], epsilon)
-    report("exceeds: at most", g["exceeds"]["at_most"], f"{low} to {high}", low * 0.999 <= g["exceeds"]["at_most"] <= high * 1.011 or g["exceeds"]["at_most"] == 1)
+    most = g["exceeds"]["at_most"]
+    report("exceeds: at most", most, f"{low} to {high}, or 1", low * 0.999 <= most <= high * 1.011 or most == 1)
     run.alone = Bounds([(epsilon, delta)] + ([(pure, 0.0)] if delta and pure is not None else []), mu, rho)
 
 def check_numerical(name, records, delta, stated):
@@ -561,9 +571,11 @@ def check_numerical(name, records, delta, stated):
         report(f"{name}, numerical", stated, "no list of exchanges, more than 100, wide noise, or a tiny delta", None)
         return 0.0, 1.0
     upper, limit, curve = exchange_epsilon(ways, delta, stated)
-    pure, rho, _ = composed(records)  # the grid is too coarse for a large pure epsilon; a total may be bounded by rho
-    limit, top = min(limit, math.inf if pure is None else pure), limit if name == "epsilon" else max(limit, zcdp_epsilon(rho, delta))
-    report(f"{name}, numerical", stated, f"limit {limit!r}, upper bound {upper!r}", limit * (1.0 - 2e-6) <= stated <= top * 1.005)
+    pure, rho, _ = composed(records)
+    limit = limit if pure is None else min(limit, pure)  # the grid is too coarse for a large pure epsilon
+    top = limit if name == "epsilon" else max(limit, zcdp_epsilon(rho, delta))  # a total may be bounded by rho
+    good = limit * (1.0 - 2e-6) <= stated <= top * 1.005
+    report(f"{name}, numerical", stated, f"limit {limit!r}, upper bound {upper!r}", good)
     low = exceedance(curve, stated) if name == "epsilon" else 0.0
     return low, 2.0 * low
 
@@ -632,16 +644,19 @@ def check_words(run):
         parts = zip(sentence.split("For this release alone:"), ((run.epsilon, run.delta, run.whole), (g["epsilon"], g["delta"], run.alone)))
         equal("sentence: its parts", sentence.count("For this release alone:"), int(several))
         for text, (e, d, bounds) in parts:
-            in_text("how many times as likely", r"at most ([e^\d.,]+) times(?: what|, plus|; a)", text, math.exp(min(700.0, math.inf if e is None else e)))
-            in_text("right guesses in 100", r"right at most ([\d.]+) times in 100", text, 100 * bounds.table()["priors"][0]["right_guess"], 1.002)
+            factor, right = math.exp(700.0 if e is None else min(700.0, e)), bounds.table()["priors"][0]["right_guess"]
+            in_text("how many times as likely", r"at most ([e^\d.,]+) times(?: what|, plus|; a)", text, factor)
+            in_text("right guesses in 100", r"right at most ([\d.]+) times in 100", text, 100 * right, 1.002)
             one_in = [1 / int(n.replace(",", "")) for n in re.findall(r"plus 1 in ([\d,]+)", text)]
-            report("in words: plus 1 in ...", one_in, d, len(one_in) == (d > 0) and all(d <= n <= 1.5 * d for n in one_in))
+            good = len(one_in) == (d > 0) and all(d <= n <= 1.5 * d for n in one_in)
+            report("in words: plus 1 in ...", one_in, d, good)
         for sign, value in (("ε", g["epsilon"]), ("δ", g["delta"]), ("ρ", g["rho"])):
             in_text(sign, rf"{sign} = (\d[\d.e+-]*\d|\d)", g["statement"], value or 0.0, needed=False)
     warned = {"SYNTHETIC DATA": doc["synthetic"], "SEEDED NOISE": g["randomness"] == "seeded", "NO LEDGER": not ledger,
               "NO PRIVACY GUARANTEE": exact, "NEW LEDGER": bool(ledger and ledger["new"]),
               "times 1/users": doc["delta"]["verdict"] == "warn", "RELEASES of the same": several and not exact,
-              "NO LIMIT": bool(ledger and ledger["after"]["limit_epsilon"] is None), "THIS DATA": "this data" in p["provenance"].values()}
+              "NO LIMIT": bool(ledger and ledger["after"]["limit_epsilon"] is None),
+              "THIS DATA": "this data" in p["provenance"].values()}
     same_tree("warning", {words: any(words in one for one in doc["warnings"]) for words in warned}, warned)
     needed = [*NOT_COVERED, f"after entry {ledger['number']} of this ledger" if ledger else "NO LEDGER was kept"]
     needed += [f"The number of people, {p['users']}"] if p["users_public"] and not exact else []
@@ -851,7 +866,7 @@ def relations_of(query, tables):
     return [found[key] for key in sorted(found, key=len)]  # relations of transitions alone come first
 
 def one_hot(query):
-    """Return whether the hash of the features is that of a table (states, actions, pairs) with a 1 for each pair."""
+    """Return whether the hash of the features is that of a table (states, actions, pairs) with a 1 a pair."""
     n = query["states"] * query["actions"] if query["kind"] == "linear sums" else 0
     table = (b"\0\0\0\0\0\0\xf0?" + bytes(8 * n)) * n  # 1.0 in 8 bytes, then n zeros
     shape = f"({query['states']}, {query['actions']}, {n})".encode()
@@ -868,7 +883,8 @@ def check_users(query, tables, users, variance, widths):
             cells = [value for place, value in table.items() if place[1] == place[2]]
             share = 1.0 if query["questions"][int(family[:-5])]["half"] is None else 0.5
         elif family == TRANSITIONS:
-            cells = [v for place, v in table.items() if query["kind"] == "counts" or place[1] == query["states"] - 1]
+            start = query["states"] - 1  # first visits have this state, in which each episode begins
+            cells = [value for place, value in table.items() if query["kind"] == "counts" or place[1] == start]
         else:
             continue
         steps = len({place[0] for place in table})  # a half of the users is drawn: its number varies
@@ -898,20 +914,21 @@ def check_noise(run):
         return
     need(all(one["kind"] == "noise" for one in records), NotCheckable("records of another kind"))
     laplace, variance = "laplace" in records[0]["noise"], {}
-    share, small = 5.0 if laplace else 2.0, False  # the mean square of Laplace noise varies at most (2 + 3)/2 times as much
+    share, small = 5.0 if laplace else 2.0, False  # squares of Laplace noise vary at most (2 + 3)/2 times as much
     scales = {name.partition("[")[0]: scale for record in records for name, scale in record["scales"].items()}
     for family, one in query["families"].items():
         scale, unit = scales.get(sum_of(query, family), 0.0), one["grid"] or 1e-9
         variance[family], small = scale**2 * (1.0 + laplace), small or 0.0 < scale < unit
         if scale >= unit and not family.endswith((".vector", ".rewards")):
-            # |value| is smallest, in distribution, if the sum without noise is 0. A Gram matrix holds each cell twice.
+            # |value| is smallest, in distribution, if the sum without noise is 0. Gram matrices are symmetric.
             half = share * (2.0 if "gram" in family else 1.0)
             squares = math.fsum((abs(v) + 0.5 * unit) ** 2 for v in tables[family].values())
             below = gamma_lower(one["cells"] / half, squares / variance[family] / half)
             report(f"values not below the noise: {family}", "as stated", f"P = {below:.3g}", below >= 1e-9)
     check_users(query, tables, users, variance, 12.0 if laplace else 6.0)
     groups, solved, usable = collections.defaultdict(list), [], len(records) == 1 and not small
-    relations = [one for one in relations_of(query, tables) if usable and all(variance[key[0]] for key in one)]
+    relations = relations_of(query, tables) if usable else []
+    relations = [one for one in relations if all(variance[key[0]] for key in one)]
     relations = relations[:: max(1, math.ceil(len(relations) / 160))]
     for i, relation in enumerate(relations):  # Cholesky factor of the covariance, row by row
         row = []
@@ -925,10 +942,12 @@ def check_noise(run):
             groups[name].append(solved[i][1] ** 2)
     chances = {name: gamma_lower(len(some) / share, math.fsum(some) / share) for name, some in groups.items()}
     if not relations:
-        why = "the noise is below one unit of the grid" if small else "no sum of this release is 0 without noise"
+        why = "noise below one unit of the grid" if small else "no sum of this release is 0 without noise"
         return report("size of the noise", "as stated", f"{why}: not tested", None)
-    found = (f"{name}: {len(some)} relations, mean square {math.fsum(some) / len(some):.4g}, P = {chances[name]:.3g}" for name, some in groups.items())
-    report("size of the noise", "as stated", "; ".join(found), min(chances.values()) >= 5e-7 and 1.0 - chances["all"] >= 1e-12)
+    found = (f"{name}: {len(some)} relations, mean square {math.fsum(some) / len(some):.4g}, "
+             f"P = {chances[name]:.3g}" for name, some in groups.items())
+    good = min(chances.values()) >= 5e-7 and 1.0 - chances["all"] >= 1e-12
+    report("size of the noise", "as stated", "; ".join(found), good)
 
 def query_of(doc):
     """Return the query: that of the statement, or for version 5 that of the population and the families."""
@@ -965,11 +984,13 @@ def summary(results):
     kinds, lines = collections.Counter(one[3] for one in results), []
     for words, kind in (("Not checked", "not checkable"), ("Wrong", "DIFFERS")):
         names = [*dict.fromkeys(one[0] for one in results if one[3] == kind)]
-        lines += [f"{words}: {'; '.join(names[:8] + [f'and {len(names) - 8} more'] * (len(names) > 8))}."] if names else []
+        more = [f"and {len(names) - 8} more"] if len(names) > 8 else []
+        lines += [f"{words}: {'; '.join(names[:8] + more)}."] if names else []
     status = 1 if kinds["DIFFERS"] else 2 if kinds["not checkable"] else 0
-    verdict = ("All agree. No file can prove that noise was drawn as stated.", "Do not rely on this statement.",
-               "Nothing differs, but not everything was checked.")[status]
-    count = f"{kinds['agrees']} of {len(results)} checks agree, {kinds['not checkable']} were not possible, {kinds['DIFFERS']} differ."
+    verdict = ("All agree. No file can prove that noise was drawn as stated.",
+               "Do not rely on this statement.", "Nothing differs, but not everything was checked.")[status]
+    count = (f"{kinds['agrees']} of {len(results)} checks agree, {kinds['not checkable']} were not possible, "
+             f"{kinds['DIFFERS']} differ.")
     return "\n".join([count, *lines, verdict]), status
 
 def main(arguments=None):
@@ -982,7 +1003,8 @@ def main(arguments=None):
     given = parser.parse_args(arguments)
     results = verify(given.folder, given.ledger, given.public_key)
     plain = (f"{one[3]:14} {one[0]}: stated {one[1]}, found {one[2]}" for one in results)
-    rows, (words, status) = (dict(zip(("check", "stated", "found", "result"), one)) for one in results), summary(results)
+    rows = (dict(zip(("check", "stated", "found", "result"), one)) for one in results)
+    words, status = summary(results)
     print(json.dumps([*rows], indent=1, default=str) if given.json else "\n".join([*plain, "", words]))
     return status
 
