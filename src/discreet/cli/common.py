@@ -122,7 +122,7 @@ def _meant(name: str, context: Any) -> str | None:
     offered = _options_of(context.command)
     new = OPTIONS.get(name)
     if new is not None and offered & set(new.split()):
-        return f"{name} was renamed in 0.3.0: {new}"
+        return f"{name} was renamed: {new}"
     if (other := SAME_MEANING.get(name)) in offered:
         return f"{name}: is no option of `{path}`; did you mean {other}? (see `{path} --help`)"
     commands = context.find_root().command.commands
