@@ -635,8 +635,10 @@ def check_words(run):
     def in_text(what, pattern, text, value, slack=1.011, needed=True):
         for said in re.findall(pattern, text) or ([""] if needed else []):
             number = said.replace(",", "").rstrip(".")
-            number = math.exp(float(number[2:])) if number[:2] == "e^" else float(number or "nan")
-            report(f"in words: {what}", said, value, value * (1 - 1e-9) <= number <= value * slack + 1e-300)
+            power = number[:2] == "e^"  # then the exponent is rounded up
+            least, number = math.log(value) if power else value, float(number.removeprefix("e^") or "nan")
+            good = least * (1 - 1e-9) <= number and (power or number <= value * slack + 1e-300)
+            report(f"in words: {what}", said, value, good)
     words = "No person's data" if doc["synthetic"] else "NOT PROTECTED"
     if exact or doc["synthetic"]:
         report("sentence", sentence[:60], words, words in sentence)
