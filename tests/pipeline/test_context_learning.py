@@ -158,3 +158,9 @@ def test_schema_is_written_and_read(tmp_path):
         schema = files.schema(propensity)
         write_schema(schema, tmp_path / "S.toml")
         assert read_schema(tmp_path / "S.toml").hash == schema.hash
+
+
+def test_the_statement_names_the_columns_and_no_number_of_states(tmp_path):
+    text = (run(tmp_path / "out").folder / "statement.md").read_text()
+    assert "A = 3, real-valued columns: vital 0, vital 1, vital 2, vital 3" in text.replace("\\", "")
+    assert "S = 2" not in text

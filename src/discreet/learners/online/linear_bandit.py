@@ -193,11 +193,12 @@ class LinearBandit(Knobs):
 
         Raises ``ValueError`` if the number of users is unknown or ``spec.features`` is not a FeatureMap.
         """
+        assert self.growth is not None
         users = checks.integer("spec.users", spec.users, 1)
         times, n = [0], float(self._first(spec))
         while n < users:
             times.append(math.ceil(n))
-            n = max(times[-1] + 1, math.ceil(float(self.growth or 1.5) * times[-1]))
+            n = max(times[-1] + 1, math.ceil(self.growth * times[-1]))
         return Schedule(users, np.array(times, np.int64), reads="measurements", plans="any")
 
     def _first(self, spec: ProblemSpec) -> int:
