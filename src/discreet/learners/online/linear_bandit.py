@@ -42,7 +42,7 @@ from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Sche
 from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.utils.config import Knobs
 
-__all__ = ["BatchSums", "ContextState", "LinearBandit", "posterior"]
+__all__ = ["BatchSums", "ContextState", "LinearBandit", "context_features", "posterior"]
 
 SIGMA2 = 0.25  # largest variance of a reward in [0, 1]
 _POWERS = (0.0, 0.5, 1.0)
@@ -86,6 +86,17 @@ class ContextState:
     seen: tuple[int, Floats, Floats, float, float] | None = None
     number: int = -1
     part: int = 0
+
+
+def context_features(spec: ProblemSpec) -> FeatureMap:
+    """Return the public feature map of a problem.
+
+    spec : public description of the problem. Raises ``ValueError`` if ``spec.features`` is another type.
+    """
+    if not isinstance(spec.features, FeatureMap):
+        given = type(spec.features).__name__
+        raise ValueError(f"spec.features = {given}: must be FeatureMap, the public map of contexts")
+    return spec.features
 
 
 def posterior(
@@ -177,16 +188,9 @@ class LinearBandit(Knobs):
             put(self, "first", checks.integer("first", self.first, 1))
 
     # -------------------------------------------------------------------------- public facts
-    @staticmethod
-    def _features(spec: ProblemSpec) -> FeatureMap:
-        if not isinstance(spec.features, FeatureMap):
-            given = type(spec.features).__name__
-            raise ValueError(f"spec.features = {given}: must be FeatureMap, the public map of contexts")
-        return spec.features
-
     def query(self, spec: ProblemSpec) -> ContextQuery:
         """Return the query: Gram matrices and responses of contexts."""
-        return ContextQuery(features=self._features(spec))
+        return ContextQuery(features=context_features(spec))
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the public times of release: a first batch, then a geometric schedule.
@@ -203,7 +207,7 @@ class LinearBandit(Knobs):
     def _first(self, spec: ProblemSpec) -> int:
         if self.first is not None:
             return self.first
-        features, users, budget = self._features(spec), spec.users or 1, spec.budget
+        features, users, budget = context_features(spec), spec.users or 1, spec.budget
         needed = 8.0 * features.dimension * features.blocks
         local = budget is not None and budget.trust == "local"
         if budget is not None and budget.private:
@@ -216,7 +220,7 @@ class LinearBandit(Knobs):
 
         ``ties`` is not used, because the runner draws for explorers.
         """
-        features = self._features(spec)
+        features = context_features(spec)
         return ContextState(spec, np.zeros((features.blocks, features.dimension)))
 
     def plan(
@@ -273,7 +277,7 @@ class LinearBandit(Knobs):
         return replace(state, mean=mean, root=root, batches=batches, seen=now)
 
     def _prior(self, spec: ProblemSpec) -> float:
-        features = self._features(spec)
+        features = context_features(spec)
         return (features.own_radius**2 if features.form == "per_action" else 1.0) / features.dimension
 
     def fit(self, batches: tuple[BatchSums, ...], prior: float) -> tuple[Floats, Floats]:
