@@ -9,7 +9,7 @@ Let G be the noisy Gram matrix of n users, u their noisy response, and s the sta
 for p features in each of B blocks. With D = B p, K users and failure probability alpha:
 
     V = G + c I,  theta = V^-1 u,  action = argmax phi theta + bonus_scale beta ||phi||_{V^-1},           (1)
-    beta = 1/2 sqrt(2 log(2 / alpha) + log det V - D log rho_min) + sqrt(rho_max) + gamma,                  (2)
+    beta = 1/2 sqrt(2 log(2 / alpha) + log det V - D log rho_min) + sqrt(rho_max) + gamma,                 (2)
     Upsilon = sqrt(2) s (4 sqrt(p) + 2 log(2 K / alpha)),
     gamma = s (sqrt(D) + sqrt(2 log(2 K / alpha))) / sqrt(rho_min),
     rho_min = max(lam, c - Upsilon),   rho_max = c + Upsilon.
@@ -83,6 +83,8 @@ class LinUCB(Knobs):
     """Required type of ``spec.features``."""
     SEARCH: ClassVar[Mapping[str, tuple[float, float]]] = {"ridge": (0.05, 20.0)}
     """Range of ``ridge`` in tuning. It contains the printed regulariser."""
+    READS: ClassVar[Literal["sums", "measurements"]] = "sums"
+    """Whether releases are sums over all users, or separate batches."""
 
     bonus_scale: float | None = None
     ridge: float | Literal["bound"] | None = None
@@ -110,15 +112,18 @@ class LinUCB(Knobs):
         return ContextQuery(features=context_features(spec))
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the public times of release, from ``growth``.
+        """Return the public times of release.
 
         Raises ``ValueError`` if the number of users is unknown.
         """
-        users = checks.integer("spec.users", spec.users, 1)
-        times, growth = [0, 1], float(self.growth or 1.0)
+        users, times = checks.integer("spec.users", spec.users, 1), [0]
         while times[-1] < users:
-            times.append(max(times[-1] + 1, math.ceil(growth * times[-1])))
-        return Schedule(users, np.array(times[:-1], np.int64), plans="any")
+            times.append(self._after(times[-1], users))
+        return Schedule(users, np.array(times[:-1], np.int64), reads=self.READS, plans="any")
+
+    def _after(self, seen: int, users: int) -> int:
+        """Return the time of the release that follows the one after ``seen`` of ``users`` users."""
+        return max(seen + 1, math.ceil(float(self.growth or 1.0) * seen))
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> ProblemSpec:
         """Return the state, which is ``spec``. ``ties`` is not used."""
@@ -134,9 +139,7 @@ class LinUCB(Knobs):
         ``ask`` is not used. Raises ``ValueError`` if no user is left.
         """
         assert state.users is not None
-        times = self.schedule(state).release_times
-        later = times[times > release.users]
-        size = (int(later[0]) if later.size else state.users) - release.users
+        size = min(self._after(release.users, state.users), state.users) - release.users
         if size < 1:
             raise ValueError(f"release.users = {release.users}: no user is left for another plan")
         if not release.users:
@@ -201,6 +204,7 @@ class BatchedLinUCB(LinUCB):
     batch: int | None = None
 
     REFUSES: ClassVar[frozenset[str]] = frozenset({"growth"})
+    READS: ClassVar[Literal["sums", "measurements"]] = "measurements"
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {**LinUCB.PRESETS["default"], "growth": 1.0}, "paper": LinUCB.PRESETS["paper"],
     }  # fmt: skip
@@ -212,14 +216,8 @@ class BatchedLinUCB(LinUCB):
         if self.batch is not None:
             object.__setattr__(self, "batch", checks.integer("batch", self.batch, 1))
 
-    def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the public times of release, which are the ends of batches.
-
-        Raises ``ValueError`` if the number of users is unknown.
-        """
-        users = checks.integer("spec.users", spec.users, 1)
-        times = np.arange(0, users, self.batch or math.ceil(users**0.6), dtype=np.int64)
-        return Schedule(users, times, reads="measurements", plans="any")
+    def _after(self, seen: int, users: int) -> int:
+        return seen + (self.batch or math.ceil(users**0.6))
 
 
 @dataclass(frozen=True, kw_only=True)
