@@ -81,8 +81,10 @@ class LinUCB(Knobs):
 
     FEATURES: ClassVar[type[FeatureMap]] = FeatureMap
     """Required type of ``spec.features``."""
-    SEARCH: ClassVar[Mapping[str, tuple[float, float]]] = {"ridge": (0.05, 20.0)}
-    """Range of ``ridge`` in tuning. It contains the printed regulariser."""
+    SEARCH: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "bonus_scale": (0.001, 1.0), "ridge": (0.05, 20.0),
+    }  # fmt: skip
+    """Ranges in tuning. They contain the printed width and regulariser."""
     READS: ClassVar[Literal["sums", "measurements"]] = "sums"
     """Whether releases are sums over all users, or separate batches."""
 
@@ -93,7 +95,7 @@ class LinUCB(Knobs):
     growth: float | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"bonus_scale": 0.1, "ridge": 1.0, "lam": 1.0, "failure": 0.05, "growth": 1.1},
+        "default": {"bonus_scale": 0.02, "ridge": 1.0, "lam": 1.0, "failure": 0.05, "growth": 1.1},
         "paper": {"bonus_scale": 1.0, "ridge": "bound", "growth": 1.0},
     }
 
