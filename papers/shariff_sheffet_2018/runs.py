@@ -7,8 +7,8 @@ epsilon, with the printed regulariser and width and with tuned ones, beside the 
 
 *Sensitivity of the printed release.* Neighbours differ in one user's whole record (x, y), which is replaced
 by (x', y'). With v = (x, y), ||x|| <= 1 and y in [0, 1], ||v||^2 <= 2 = L^2. By lemma 1 of
-:mod:`discreet.mechanisms.linear.sensitivities`, ||v v^T - v' v'^T||_F <= sqrt(2) L^2, attained at x' = -x,
-y = y' = 1, and GOE(s) on a node is (L^2 / s)-GDP. A user is in at most m nodes, so the whole release is mu-GDP
+:mod:`discreet.mechanisms.linear.sensitivities`, ||v v^T - v' v'^T||_F <= sqrt(2) L^2 (attained at x' = -x and
+y = y' = 1), and GOE(s) on a node is (L^2 / s)-GDP. A user is in at most m nodes, so all nodes are mu-GDP
 with mu = sqrt(m) L^2 / s. With the printed s = 4 sqrt(m) L^2 log(4 / delta) / epsilon this is
 
     mu = epsilon / (4 log(4 / delta)),                                                                    (1)
