@@ -65,8 +65,8 @@ def mark_of(mdp: TabularMDP | ContextWorld) -> str:
     """Return a digest of an environment's transitions, mean rewards and first states.
 
     The horizon and the distribution of rewards do not affect the digest if all steps are equal. Numbers are
-    rounded to 12 digits, so that other versions of NumPy give the same digest. In a world of contexts, the
-    digest is that of 64 contexts and their mean rewards.
+    rounded to 12 digits, so that other versions of NumPy give the same digest. In an environment of contexts,
+    the digest is that of 64 contexts and their mean rewards.
     """
     digest = hashlib.sha256()
     if isinstance(mdp, ContextWorld):

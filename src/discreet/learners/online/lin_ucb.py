@@ -1,9 +1,13 @@
 """LinUCB on noisy sums of contexts, and LinTS: baselines for contextual bandits.
 
-Sources: Abbasi-Yadkori et al. (2011) without privacy; Shariff and Sheffet (2018, arXiv 1810.00068) for the
-tree (``Central(release="tree", leaf="user")``) and the regulariser; Zheng et al. (2020, arXiv 2006.00701)
-under local privacy; Chowdhury and Zhou (2022) for batches of fixed size, here with central noise instead of a
-shuffler; Agrawal and Goyal (2013) for LinTS.
+Sources:
+
+* Abbasi-Yadkori et al. (2011), without privacy.
+* Shariff and Sheffet (2018, arXiv 1810.00068), for the tree and the regulariser. The tree is
+  ``Central(release="tree", leaf="user")``.
+* Zheng et al. (2020, arXiv 2006.00701), under local privacy.
+* Chowdhury and Zhou (2022), for batches of fixed size. Here the noise is central, not from a shuffler.
+* Agrawal and Goyal (2013), for LinTS.
 
 Let G be the noisy Gram matrix of n users, u their noisy response, and s the standard deviation of its noise,
 for p features in each of B blocks. With D = B p, K users and failure probability alpha:
@@ -25,8 +29,8 @@ unlike in the papers, because this halves their sensitivity.
 
 *Privacy.* Neighbours differ in one user's whole record, which is replaced. Sums and sensitivity are those of
 :class:`~discreet.mechanisms.linear.context_query.ContextQuery`. All computations here are post-processing. A
-user is in one batch, in one message, or in at most ceil(log2 K) nodes of a tree with one leaf for each user
-(the sum of all K users is not needed). The privatizer divides the budget accordingly. If an action is shown
+user is in one batch, in one message, or in at most ceil(log2 K) nodes of a tree in which each user is a time
+step (the sum of all K users is not needed). The privatizer divides the budget accordingly. If an action is shown
 only to its user, the guarantee is joint differential privacy.
 """
 
@@ -135,8 +139,9 @@ class LinUCB(Knobs):
     def plan(self, state: ProblemSpec, release: Release, ask: Ask | None = None) -> tuple[Plan, ProblemSpec]:
         """Return the next plan and the state, which does not change.
 
-        The policy of a plan is theta. The context has "random" (1,), which is 1 before the first release, and
-        then an array (blocks, p, p): "bonus", with the bonus sqrt(phi bonus phi), or "root" for LinTS.
+        The policy of a plan is theta. The context has "random" (1,), which is 1 before the first release.
+        Then it also has an array (blocks, p, p). The array "bonus" gives the bonus sqrt(phi bonus phi). For
+        LinTS, the array is "root".
 
         ``ask`` is not used. Raises ``ValueError`` if no user is left.
         """
