@@ -1,22 +1,24 @@
 """LinUCB on noisy sums of contexts, and LinTS: baselines for contextual bandits.
 
-Sources:
+Without privacy, the learner is that of Abbasi-Yadkori et al. (2011). The regulariser is that of Shariff and
+Sheffet (2018, arXiv 1810.00068). Their tree is ``Central(release="tree", leaf="user")``. Under local privacy,
+the learner follows Zheng et al. (2020, arXiv 2006.00701). Batches of fixed size are from Chowdhury and Zhou
+(2022). Their noise is from a shuffler, and here it is central. LinTS is from Agrawal and Goyal (2013).
 
-* Abbasi-Yadkori et al. (2011), without privacy.
-* Shariff and Sheffet (2018, arXiv 1810.00068), for the tree and the regulariser. The tree is
-  ``Central(release="tree", leaf="user")``.
-* Zheng et al. (2020, arXiv 2006.00701), under local privacy.
-* Chowdhury and Zhou (2022), for batches of fixed size. Here the noise is central, not from a shuffler.
-* Agrawal and Goyal (2013), for LinTS.
+Let G be the noisy Gram matrix of n users, and u their noisy response. Let s be the standard deviation of its
+noise. There are p features in each of B blocks, D = B p, K users and a failure probability alpha.
 
-Let G be the noisy Gram matrix of n users, u their noisy response, and s the standard deviation of its noise,
-for p features in each of B blocks. With D = B p, K users and failure probability alpha:
+    V = G + c I,    theta = V^-1 u,
 
-    V = G + c I,  theta = V^-1 u,  action = argmax phi theta + bonus_scale beta ||phi||_{V^-1},           (1)
+    action = argmax phi theta + bonus_scale beta ||phi||_{V^-1},                                           (1)
+
     beta = 1/2 sqrt(2 log(2 / alpha) + log det V - D log rho_min) + sqrt(rho_max) + gamma,                 (2)
+
     Upsilon = sqrt(2) s (4 sqrt(p) + 2 log(2 K / alpha)),
+
     gamma = s (sqrt(D) + sqrt(2 log(2 K / alpha))) / sqrt(rho_min),
-    rho_min = max(lam, c - Upsilon),   rho_max = c + Upsilon.
+
+    rho_min = max(lam, c - Upsilon),    rho_max = c + Upsilon.
 
 * ``ridge="bound"`` is the shifted regulariser of Shariff and Sheffet: c = lam + 2 Upsilon, where Upsilon
   bounds the norm of the noise. With a number, c = lam + ridge 2 sqrt(p) s. Eigenvalues of V are at least lam.
@@ -27,11 +29,11 @@ for p features in each of B blocks. With D = B p, K users and failure probabilit
 Until the first release all scores are equal, so users act at random. Responses are centred (phi (r - 1/2)),
 unlike in the papers, because this halves their sensitivity.
 
-*Privacy.* Neighbours differ in one user's whole record, which is replaced. Sums and sensitivity are those of
-:class:`~discreet.mechanisms.linear.context_query.ContextQuery`. All computations here are post-processing. A
-user is in one batch, in one message, or in at most ceil(log2 K) nodes of a tree in which each user is a time
-step (the sum of all K users is not needed). The privatizer divides the budget accordingly. If an action is shown
-only to its user, the guarantee is joint differential privacy.
+*Privacy.* Neighbours differ in one user's whole record, which is replaced. The sums and their sensitivity are
+those of :class:`~discreet.mechanisms.linear.context_query.ContextQuery`. All computations here are
+post-processing. A user is in one batch or in one message. In a tree in which each user is a time step, a user
+is in at most ceil(log2 K) nodes, because the sum of all K users is not needed. The privatizer divides the
+budget accordingly. If an action is shown only to its user, the guarantee is joint differential privacy.
 """
 
 from __future__ import annotations
