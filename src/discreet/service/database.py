@@ -345,6 +345,18 @@ class Store:
         finally:
             self._engine.dispose()
 
+    def clocked(self, io: Io) -> Io:
+        """Return the system with the clock that all processes of this database share.
+
+        It is the clock of PostgreSQL's server. For SQLite, it is the clock of the machine.
+        """
+        return io if self.sqlite else io.with_clock(self._server_time)
+
+    def _server_time(self) -> float:
+        with self._reading() as connection:
+            time = sql.extract("epoch", sql.func.clock_timestamp())
+            return float(connection.execute(sql.select(time)).scalar_one())
+
     def _emptied(self, patience_ms: int) -> bool:
         """Copy SQLite's write-ahead log into the database and truncate the log.
 
