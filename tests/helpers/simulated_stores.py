@@ -390,12 +390,15 @@ class DictionaryStore:
         self.d["resolved"][batch, plan["number"]] = came + 1 - absent, gone + absent
         return batch
 
-    def mark_expired(self, now: float, closes_after: float | None) -> int:
-        late = [row for row in self.d["rows"] if row["state"] == PLACED and row["due"] <= now]
-        return self._expire(now) if late else 0
+    def mark_expired(self, now: float, closes_after: float | None, stays: float) -> int:
+        dues = [row["due"] for row in self.d["rows"] if row["due"] is not None]
+        return self._expire(now, stays) if any(not now < due <= now + stays for due in dues) else 0
 
     @transaction(True)
-    def _expire(self, now: float) -> int:
+    def _expire(self, now: float, stays: float) -> int:
+        for row in self.d["rows"]:
+            if row["due"] is not None:
+                row["due"] = min(row["due"], now + stays)
         late = [row for row in self.d["rows"] if row["state"] == PLACED and row["due"] <= now]
         for row in late:
             row.update(state=ABSENT, due=None)

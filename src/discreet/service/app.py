@@ -236,7 +236,8 @@ class Service:
         self.holds.set(held)
 
     def _expire(self) -> None:
-        self.lost.inc(self.store.mark_expired(self.io.now(), self.study.closes_after))
+        study = self.study
+        self.lost.inc(self.store.mark_expired(self.io.now(), study.closes_after, study.answer_within))
 
     async def _kept(self) -> None:
         """Extend the lease regularly, also while the next turn is computed."""
