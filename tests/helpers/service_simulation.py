@@ -14,7 +14,6 @@ import random
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -28,7 +27,7 @@ from discreet.core import rng as core_rng
 from discreet.core.releases import Plan
 from discreet.service import app, release_worker
 from discreet.service import encoding as codec
-from discreet.service.database import ABSENT, ANSWERED, PLACED, Drawn, StaleWriter, TicketMessage, hashed
+from discreet.service.database import ABSENT, ANSWERED, PLACED, Drawn, TicketMessage, hashed
 from discreet.service.message_validation import CentralAdmission, Malformed
 from discreet.service.release_worker import begin_study
 from discreet.service.study_config import Study, study_of
@@ -38,7 +37,7 @@ StoreName = Literal["sqlite", "dictionary"]
 MODES = [
     ("resolved", 2, 0.1), ("resolved", 4, 0.5), ("resolved", 12, 0.0), ("all", None, None),
 ]  # fmt: skip
-PEOPLE, EXTRA = 16, 6  # reservations of a study; users beyond them
+PEOPLE, EXTRA = 12, 5  # reservations of a study; users beyond them
 ANSWER_WITHIN = 8.0
 CALM = 120.0  # seconds after the last fault within which the study must end
 
@@ -222,7 +221,7 @@ def a_study(mode: int) -> Study:
             "world": world,
             "learner": {"name": "noise-aware"},
             "privatizer": {"name": "central", "epsilon": 1.0, "delta": 1e-6},
-            "schedule": {"replan_growth": 2.0, "replan_first": 3},
+            "schedule": {"replan_growth": 1.5, "replan_first": 2},
             "serving": serving,
             "people": {"answer_within": ANSWER_WITHIN},
         }
@@ -299,7 +298,7 @@ def stand_ins(kind: StoreName) -> Iterator[None]:
         logger.disabled = True
         put(core_rng, exact=NOISE.exact())
         null = dict.fromkeys(("CollectorRegistry", "Counter", "Gauge", "Histogram"), _Nothing)
-        put(app, make_participant_statement=lambda *_: {}, **null)
+        put(app, make_participant_statement=lambda *_: {}, _POLL=0.5, **null)
         brought = release_worker.brought_back
         if kind == "dictionary":
             admission = ModelAdmission()
@@ -367,7 +366,7 @@ class World:
         self.users = [self.client(self, ticket) for ticket in self.tickets]
         on = lambda *values: rng.choice((0.0, *values))  # noqa: E731
         self.lossy, self.odd_clocks = on(0.05), on(0.5)
-        self.system.slow = on(0.05, 0.4)
+        self.system.slow = on(0.03, 0.3)
         self.system.faults = Faults(on(0.003), on(0.02), on(0.02), on(0.01))
         self.chaotic, self.calm = True, 0.0
         self.backups = 0
@@ -487,7 +486,7 @@ class World:
         """Look at releases, as anybody can."""
         rng, store = self.rng, self.store
         while True:
-            await asyncio.sleep(1.5 * rng.random())
+            await asyncio.sleep(3.0 * rng.random())
             code, found = await self.call(f"/releases/{rng.choice((self.turn, self.turn + 1))}", None)
             if code == 200:
                 assert isinstance(found, bytes)
@@ -685,7 +684,7 @@ class User:
             if ours and 400 <= code < 500 and code not in (408, 425, 429):
                 if found["reason"] != "full":  # type: ignore[index]
                     return code, found
-                await asyncio.sleep(1.0 + rng.random())
+                await asyncio.sleep(1.0 + 2.0 * rng.random())
             else:
                 await asyncio.sleep(0.1 + 0.5 * rng.random())
 

@@ -143,7 +143,7 @@ class SqliteStore(Store):
         return int(found[0])
 
 
-def transaction(write: bool) -> Callable[[Any], Any]:
+def transaction(write: bool, shown: bool = True) -> Callable[[Any], Any]:
     """A method of the dictionary store that is one transaction."""
 
     def wrap(method: Any) -> Any:
@@ -157,7 +157,8 @@ def transaction(write: bool) -> Callable[[Any], Any]:
                 return method(self, *given, **more)
             io.at("commit", True, unavailable)
             found = method(self, *given, **more)
-            self.committed()
+            if shown:
+                self.committed()
             io.at("end", True, unavailable)
             return found
 
@@ -449,7 +450,7 @@ class DictionaryStore:
             self.d["messages"].pop(number, None)
         return len(old)
 
-    @transaction(True)
+    @transaction(True, shown=False)
     def lease(self, holder: str, now: float, lasts: float) -> int | None:
         lease = self.d["lease"]
         if now < lease[2] <= now + 2 * lasts:
@@ -463,7 +464,7 @@ class DictionaryStore:
             plan["opened"] += gap
         return int(lease[1])
 
-    @transaction(True)
+    @transaction(True, shown=False)
     def keep(self, token: int, now: float, lasts: float) -> bool:
         lease = self.d["lease"]
         if lease[1] != token or not now < lease[2] <= now + 2 * lasts:
@@ -471,7 +472,7 @@ class DictionaryStore:
         lease[2] = now + lasts
         return True
 
-    @transaction(True)
+    @transaction(True, shown=False)
     def release_lease(self, token: int, now: float) -> None:
         if self.d["lease"][1] == token:
             self.d["lease"][2] = now

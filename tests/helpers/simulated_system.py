@@ -10,11 +10,12 @@ import asyncio
 import heapq
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from discreet.service.system_io import Io
 
@@ -25,28 +26,52 @@ class Killed(BaseException):
     """The process was killed here. Nothing of it runs any more."""
 
 
+class _Handle:
+    """An event."""
+
+    __slots__ = ("args", "callback", "context", "dead")
+
+    def __init__(self, callback: Any, args: tuple[Any, ...], context: Any) -> None:
+        self.callback, self.args, self.context, self.dead = callback, args, context, False
+
+    def cancel(self) -> None:
+        self.dead = True
+
+    def cancelled(self) -> bool:
+        return self.dead
+
+    def run(self) -> None:
+        if self.context is None:
+            self.callback(*self.args)
+        else:
+            self.context.run(self.callback, *self.args)
+
+
 class Loop(asyncio.AbstractEventLoop):
     """An event loop whose time passes only from event to event."""
 
     def __init__(self) -> None:
         self.clock, self.events = 0.0, 0
-        self._heap: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._later: list[tuple[float, int, _Handle]] = []
+        self._soon: deque[_Handle] = deque()
         self._made = 0
 
     def time(self) -> float:
         return self.clock
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        handle = _Handle(callback, args, context)
         self._made += 1
-        heapq.heappush(self._heap, (when, self._made, handle))
+        heapq.heappush(self._later, (when, self._made, handle))
         return handle
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
         return self.call_at(self.clock + delay, callback, *args, context=context)
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
-        return self.call_at(self.clock, callback, *args, context=context)
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        handle = _Handle(callback, args, context)
+        self._soon.append(handle)
+        return handle
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -60,19 +85,24 @@ class Loop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """A task that nobody waits for failed: a killed process has many of them."""
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass
-
     def run(self, ends: Callable[[], bool], until: Callable[[], float]) -> None:
         """Run events until ``ends`` says so, no event is left, or the clock is at ``until``."""
         asyncio._set_running_loop(self)
+        soon, later = self._soon, self._later
         try:
-            while self._heap and self._heap[0][0] <= until() and not ends():
-                when, _, handle = heapq.heappop(self._heap)
-                if not handle.cancelled():
+            while True:
+                while soon:
+                    handle = soon.popleft()
+                    if not handle.dead:
+                        self.events += 1
+                        handle.run()
+                if not later or later[0][0] > until() or ends():
+                    return
+                when, _, handle = heapq.heappop(later)
+                if not handle.dead:
                     self.clock = max(self.clock, when)
                     self.events += 1
-                    handle._run()
+                    handle.run()
         finally:
             asyncio._set_running_loop(None)
 
@@ -80,7 +110,7 @@ class Loop(asyncio.AbstractEventLoop):
 class _Thread:
     """A thread that works only while the simulation waits for it; used again and again."""
 
-    idle: list[_Thread] = []
+    idle: ClassVar[list[_Thread]] = []
 
     def __init__(self) -> None:
         self.go, self.back = threading.Lock(), threading.Lock()
@@ -246,7 +276,8 @@ class SimulatedIo(Io):
     async def in_thread(self, function: Any, *given: Any, worker: Executor | None = None) -> Any:
         system, process = self.system, self.process
         rng = system.rng
-        await asyncio.sleep(0.01 * rng.random())
+        if rng.random() < 0.3:
+            await asyncio.sleep(0.03 * rng.random())
         await self._resumed()
         if not process.threads and rng.random() >= system.slow:
             return function(*given)
