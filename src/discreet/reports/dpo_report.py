@@ -399,7 +399,7 @@ def _asked(doc: Document) -> Iterator[tuple[str, str, str]]:
         _of_releases(doc, answer),
         _of_mechanisms(doc, answer),
         _of_utility(doc, answer),
-        answer["bias"],
+        answer["bias, contexts" if of_contexts(doc) else "bias"],
         answer["queries"].format(replanned=answer["queries, replanned"] if replanned else ""),
         _of_trust(doc, answer),
         _of_noise(doc, answer),

@@ -129,7 +129,8 @@ def _blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
 
 def of_contexts(doc: Mapping[str, Any]) -> bool:
     """Return True if the release has sums of real-valued contexts, which replace states."""
-    return bool(doc["configuration"]["options"].get("question") == "contexts")
+    options = doc.get("configuration", {}).get("options", {})  # documents of codebooks have none
+    return bool(options.get("question") == "contexts")
 
 
 def _titled(title: str, *text: str | Formula) -> Paragraph:
