@@ -155,7 +155,8 @@ def test_rows_are_refused_before_budget_is_spent(tmp_path, change, words):
     [
         ({"epsilon": 0.001}, "Nothing can be shown: .* Nothing was spent"), ({"delta": 0.01}, "delta"),
         ({"policy": "column:other"}, "'other'"), ({"cap": 0.0}, "cap"), ({"expected": 2.0}, "expected"),
-        ({"policy": "missing.json"}, "must be a policy"), ({"level": 1.0}, "level"), ({"rows": frame(0)}, "rows"),
+        ({"policy": "missing.json"}, "must be a policy"), ({"level": 1.0}, "level"),
+        ({"rows": frame(0)}, "rows"), ({"rows": frame(planned="a")}, "must hold numbers"),
     ],
 )  # fmt: skip
 def test_other_input_is_refused(tmp_path, change, words):

@@ -17,7 +17,7 @@ QUIET = ClippedSum(LogQuestion.SIZE, "gaussian", 2.0**-20)  # almost no noise
 
 
 def world(seed=0, n=4000, effect=0.3):
-    """Return weights, rewards, and the true value and gain of a policy that takes the best of three actions."""
+    """Return weights, rewards, and the true value and gain of the policy that takes the best action."""
     draw = np.random.default_rng(seed)
     best, logged = draw.integers(3, size=n), np.array([0.1, 0.3, 0.6])
     a = draw.choice(3, n, p=logged)
