@@ -48,10 +48,13 @@ TUNED: dict[str, dict[str, float]] = {  # options of the best trial; see benchma
     "zheng local-10": {"ridge": 10.83},
 }
 CELLS = (
-    "ours none", "lin-ucb none", "lin-ts none", "ours central-10", "tree central-10", "tree-oracle central-10",
-    "batches central-10",
-    "ours central-1", "tree central-1", "tree-oracle central-1", "batches central-1", "ours local-10", "zheng local-10",
-    "zheng-oracle local-10",
+    "ours none", "lin-ucb none", "lin-ts none",
+    *(
+        f"{name} {privacy}"
+        for privacy in ("central-10", "central-1")
+        for name in ("ours", "tree", "tree-oracle", "batches")
+    ),
+    *(f"{name} local-10" for name in ("ours", "zheng", "zheng-oracle")),
 )  # fmt: skip
 ORACLE = tuple(product((0.0, 0.005, 0.02), (1.0, 6.0)))  # bonus_scale, ridge
 
