@@ -4,8 +4,8 @@
 
 A cell is mean regret as a share of the uniform policy's, ± its standard error over seeds, and the same share
 over the last quarter of users, with the largest value of a run. Each seed has a world of its own. All rows of
-a seed have the same world. The options of the other learners are those of ``discreet tune``. "zheng-oracle"
-has the best of :data:`ORACLE` for each world, which nobody could know. The tables are in
+a seed have the same world. The options of the other learners are those of ``discreet tune``. Learners called
+"oracle" have the best of :data:`ORACLE` for each world, which nobody could know. The tables are in
 benchmarks/contexts.md.
 """
 
@@ -40,13 +40,23 @@ PRIVACY: dict[str, dict[str, float]] = {
     "central-1": {"epsilon": 1.0, "delta": 1e-6},
     "local-10": {"epsilon": 10.0, "delta": 1e-6},
 }
-TUNED: dict[str, dict[str, float]] = {}  # options of the best trial by cell; see benchmarks/contexts.md
+TUNED: dict[str, dict[str, float]] = {  # options of the best trial; see benchmarks/contexts.md
+    "tree central-1": {"bonus_scale": 0.001753, "ridge": 6.475},
+    "tree central-10": {"bonus_scale": 0.001753, "ridge": 6.475},
+    "batches central-1": {"bonus_scale": 0.005641},
+    "batches central-10": {"ridge": 3.048, "lam": 0.4617},
+    "zheng local-10": {"ridge": 10.83},
+}
 CELLS = (
-    "ours none", "lin-ucb none", "lin-ts none", "ours central-10", "tree central-10", "batches central-10",
-    "ours central-1", "tree central-1", "batches central-1", "ours local-10", "zheng local-10",
-    "zheng-oracle local-10",
+    "ours none", "lin-ucb none", "lin-ts none",
+    *(
+        f"{name} {privacy}"
+        for privacy in ("central-10", "central-1")
+        for name in ("ours", "tree", "tree-oracle", "batches")
+    ),
+    *(f"{name} local-10" for name in ("ours", "zheng", "zheng-oracle")),
 )  # fmt: skip
-ORACLE = tuple(product((0.0, 0.01, 0.03, 0.1), (0.3, 1.0, 4.0)))  # bonus_scale, ridge
+ORACLE = tuple(product((0.0, 0.005, 0.02), (1.0, 6.0)))  # bonus_scale, ridge
 
 
 def parts(cell: str) -> tuple[list[Any], Any]:
@@ -54,14 +64,14 @@ def parts(cell: str) -> tuple[list[Any], Any]:
     name, privacy = cell.split()
     options = TUNED.get(cell, {})
     learners = dr.learners
-    tree: dict[str, Any] = {"release": "tree", "leaf": "user"} if name == "tree" else {}
+    tree: dict[str, Any] = {"release": "tree", "leaf": "user"} if name.startswith("tree") else {}
     budget = PRIVACY[privacy]
     privatizer: Any = dr.NoPrivacy()
     if privacy.startswith("central"):
         privatizer = dr.Central(**budget, **tree)
     elif privacy.startswith("local"):
         privatizer = dr.Local(**budget)
-    if name == "zheng-oracle":
+    if name.endswith("-oracle"):
         return [learners.LinUCB(bonus_scale=bonus, ridge=ridge) for bonus, ridge in ORACLE], privatizer
     kinds: dict[str, Any] = {
         "ours": learners.LinearBandit, "batches": learners.BatchedLinUCB, "lin-ts": learners.LinTS,
