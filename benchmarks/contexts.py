@@ -33,12 +33,14 @@ PRIVACY = {
     "none": dr.NoPrivacy(),
     "central-10": dr.Central(epsilon=10.0, delta=1e-6),
     "central-1": dr.Central(epsilon=1.0, delta=1e-6),
+    "shuffle-10": dr.Shuffle(epsilon=10.0, delta=1e-6),
+    "shuffle-1": dr.Shuffle(epsilon=1.0, delta=1e-6),
     "local-10": dr.Local(epsilon=10.0, delta=1e-6),
 }
 
 
-def shares(world: str, privacy: str, users: int, seeds: int) -> tuple[float, float, float, float]:
-    """Return mean share, its standard error, mean late share and largest late share, in percent."""
+def runs(world: str, privacy: str, users: int, seeds: int) -> np.ndarray:
+    """Return (seeds, 2) shares of the uniform policy's regret, in percent: of all users, and of the last quarter."""
     found = []
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         setup = ContextSetup(WORLDS[world](seed), dr.learners.LinearBandit(), PRIVACY[privacy], users)
@@ -47,8 +49,21 @@ def shares(world: str, privacy: str, users: int, seeds: int) -> tuple[float, flo
         begin = float(np.interp(0.75 * users, run.episodes, run.regret))
         last = float(run.regret[-1])
         found.append((last / uniform, (last - begin) / (uniform / 4)))
-    whole, late = 100.0 * np.array(found).T
+    return 100.0 * np.array(found)
+
+
+def shares(world: str, privacy: str, users: int, seeds: int) -> tuple[float, float, float, float]:
+    """Return mean share, its standard error, mean late share and largest late share, in percent."""
+    whole, late = runs(world, privacy, users, seeds).T
     return whole.mean(), whole.std(ddof=1) / np.sqrt(seeds), late.mean(), late.max()
+
+
+def ratio(world: str, privacy: str, users: int, seeds: int) -> str:
+    """Return mean regrets under shuffle and central privacy, and their ratio with its standard error over seeds."""
+    own, other = (runs(world, f"{trust}-{privacy}", users, seeds)[:, 0] for trust in ("shuffle", "central"))
+    found = own.mean() / other.mean()
+    error = (own - found * other).std(ddof=1) / np.sqrt(seeds) / other.mean()
+    return f"{own.mean():.2f} / {other.mean():.2f} = {found:.3f} ± {error:.3f}"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -57,7 +72,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--privacy", nargs="*", default=list(PRIVACY), choices=list(PRIVACY))
+    parser.add_argument("--shuffle", nargs="*", choices=["1", "10"], help="compare shuffle with central at these ε")
     given = parser.parse_args(argv)
+    if given.shuffle:
+        print("| world | " + " | ".join(f"ε = {e}" for e in given.shuffle) + " |")
+        print("|---" * (1 + len(given.shuffle)) + "|")
+        for world in WORLDS:
+            cells = [ratio(world, e, given.users, given.seeds) for e in given.shuffle]
+            print(f"| {world} | " + " | ".join(cells) + " |", flush=True)
+        return
     print("| world | " + " | ".join(given.privacy) + " |\n|---" + "|---" * len(given.privacy) + "|")
     for world in WORLDS:
         cells = []
