@@ -38,6 +38,8 @@ PRIVACY: dict[str, dict[str, float]] = {
     "none": {},
     "central-10": {"epsilon": 10.0, "delta": 1e-6},
     "central-1": {"epsilon": 1.0, "delta": 1e-6},
+    "shuffle-10": {"epsilon": 10.0, "delta": 1e-6},
+    "shuffle-1": {"epsilon": 1.0, "delta": 1e-6},
     "local-10": {"epsilon": 10.0, "delta": 1e-6},
 }
 TUNED: dict[str, dict[str, float]] = {  # options of the best trial; see benchmarks/contexts.md
@@ -69,6 +71,8 @@ def parts(cell: str) -> tuple[list[Any], Any]:
     privatizer: Any = dr.NoPrivacy()
     if privacy.startswith("central"):
         privatizer = dr.Central(**budget, **tree)
+    elif privacy.startswith("shuffle"):
+        privatizer = dr.Shuffle(**budget)
     elif privacy.startswith("local"):
         privatizer = dr.Local(**budget)
     if name.endswith("-oracle"):
@@ -87,23 +91,39 @@ def instance(world: str, seed: int) -> tuple[dr.envs.ContextWorld, float]:
     return made, setup.optimal_value - setup.uniform_value
 
 
+def runs(world: str, learner: Any, privatizer: Any, users: int, seeds: int) -> np.ndarray:
+    """Return (seeds, 2) shares of the uniform policy's regret, in percent: of all users, and of the last
+    quarter.
+    """
+    found = []
+    for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        made, uniform = instance(world, seed)
+        run = ContextSetup(made, learner, privatizer, users).run(seed, 0)
+        begin = float(np.interp(0.75 * users, run.episodes, run.regret))
+        last = float(run.regret[-1])
+        found.append((last / (uniform * users), (last - begin) / (uniform * users / 4)))
+    return 100.0 * np.array(found)
+
+
 def shares(world: str, cell: str, users: int, seeds: int) -> tuple[float, float, float, float]:
     """Return mean share, its standard error, mean late share and largest late share, in percent."""
     learners, privatizer = parts(cell)
-    best: tuple[float, float, float, float] | None = None
+    found = []
     for learner in learners:
-        found = []
-        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
-            made, uniform = instance(world, seed)
-            run = ContextSetup(made, learner, privatizer, users).run(seed, 0)
-            begin = float(np.interp(0.75 * users, run.episodes, run.regret))
-            last = float(run.regret[-1])
-            found.append((last / (uniform * users), (last - begin) / (uniform * users / 4)))
-        whole, late = 100.0 * np.array(found).T
-        one = whole.mean(), whole.std(ddof=1) / np.sqrt(seeds), late.mean(), late.max()
-        best = one if best is None or one[0] < best[0] else best
-    assert best is not None
-    return best
+        whole, late = runs(world, learner, privatizer, users, seeds).T
+        found.append((whole.mean(), whole.std(ddof=1) / np.sqrt(seeds), late.mean(), late.max()))
+    return min(found)
+
+
+def ratio(world: str, epsilon: str, users: int, seeds: int) -> str:
+    """Return mean regrets under shuffle and central privacy, and their ratio with its standard error over
+    seeds.
+    """
+    both = (parts(f"ours {trust}-{epsilon}") for trust in ("shuffle", "central"))
+    own, other = (runs(world, learner, privatizer, users, seeds)[:, 0] for (learner,), privatizer in both)
+    found = own.mean() / other.mean()
+    error = (own - found * other).std(ddof=1) / np.sqrt(seeds) / other.mean()
+    return f"{own.mean():.2f} / {other.mean():.2f} = {found:.3f} ± {error:.3f}"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -112,7 +132,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--cells", nargs="*", default=list(CELLS), choices=list(CELLS))
+    parser.add_argument(
+        "--shuffle", nargs="*", choices=["1", "10"], help="compare shuffle with central at these ε"
+    )
     given = parser.parse_args(argv)
+    if given.shuffle:
+        print("| world | " + " | ".join(f"ε = {e}" for e in given.shuffle) + " |")
+        print("|---" * (1 + len(given.shuffle)) + "|")
+        for world in WORLDS:
+            cells = [ratio(world, e, given.users, given.seeds) for e in given.shuffle]
+            print(f"| {world} | " + " | ".join(cells) + " |", flush=True)
+        return
     print("| world | " + " | ".join(given.cells) + " |\n|---" + "|---" * len(given.cells) + "|")
     for world in WORLDS:
         cells = []
