@@ -50,7 +50,7 @@ class Size:
     instances: int
 
 
-FULL = Size(20_000, 6)
+FULL = Size(10_000, 4)
 QUICK = Size(500, 2)
 
 
