@@ -23,22 +23,22 @@ def test_an_old_command_ends_with_the_new_one(old: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("learn", "--algorithm", "apvi"), "--algorithm was renamed in 0.3.0: --learner"),
-        (("serve", "study.toml", "--rehearse", 5), "--rehearse was renamed in 0.3.0: --dry-run"),
+        (("learn", "--algorithm", "apvi"), "--algorithm was renamed: --learner"),
+        (("serve", "study.toml", "--rehearse", 5), "--rehearse was renamed: --dry-run"),
         (("learn", "--from-release", "a"), "--from-release: use discreet replan"),
         (("learn", "--rewards=a.csv"), "--rewards: use discreet replan"),
         (("learn", "--synthetic"), "--synthetic: use discreet dry-run"),
         (("estimate", "--target-gain", 1), "--target-gain: use discreet power"),
         (("replan", "a", "--world", "riverswim"), "--world: use discreet power"),
         (("learn", "--label", 2), "--label: use discreet run"),
-        (("learn", "--delimiter", ";"), "--delimiter was renamed in 0.3.0: --source delimiter=TEXT"),
-        (("learn", "--reads", "a.csv"), "--reads was renamed in 0.3.0: FILES --sql QUERY"),
-        (("dry-run", "--operator", "me"), "--operator was renamed in 0.3.0: --report operator=TEXT"),
-        (("replan", "a", "--level=0.9"), "--level was renamed in 0.3.0: --report level=NUMBER"),
-        (("discretize", "fit", "--rounds", 9), "--rounds was renamed in 0.3.0: --set rounds=N"),
-        (("prepare", "--scratch", "."), "--scratch was renamed in 0.3.0: --source scratch=DIR"),
-        (("audit", "--preset", "paper"), "--preset was renamed in 0.3.0: --set preset=NAME"),
-        (("run", "--first-seed", 2), "--first-seed was renamed in 0.3.0: --seeds FIRST:END"),
+        (("learn", "--delimiter", ";"), "--delimiter was renamed: --source delimiter=TEXT"),
+        (("learn", "--reads", "a.csv"), "--reads was renamed: FILES --sql QUERY"),
+        (("dry-run", "--operator", "me"), "--operator was renamed: --report operator=TEXT"),
+        (("replan", "a", "--level=0.9"), "--level was renamed: --report level=NUMBER"),
+        (("discretize", "fit", "--rounds", 9), "--rounds was renamed: --set rounds=N"),
+        (("prepare", "--scratch", "."), "--scratch was renamed: --source scratch=DIR"),
+        (("audit", "--preset", "paper"), "--preset was renamed: --set preset=NAME"),
+        (("run", "--first-seed", 2), "--first-seed was renamed: --seeds FIRST:END"),
     ],
 )
 def test_an_old_option_ends_with_the_new_one(words: tuple[Any, ...], said: str) -> None:
@@ -50,7 +50,7 @@ def test_new_names_exist() -> None:
     offered = {option for one in ALL.values() for param in one.params for option in param.opts}
     assert all(offered & set(new.split()) for new in OPTIONS.values())
     # of the service, `discretize`, `evaluate`
-    assert offered & set(OPTIONS) == {"--operator", "--purpose", "--level"}
+    assert offered & set(OPTIONS) == {"--operator", "--purpose", "--level", "--workers"}
 
 
 def test_option_is_an_alias_of_set() -> None:

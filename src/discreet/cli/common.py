@@ -2,8 +2,8 @@
 
 Results are printed on standard output (with ``--json``, as a single JSON document). Progress and remarks are
 printed on standard error. The exit status is 0 after success, 1 if a check or the execution failed, 2 for
-invalid input, and 130 after an interrupt. For invalid input, one line states the argument, its value and the
-allowed values.
+invalid input, 3 for a service's database that is older than what it published, and 130 after an interrupt.
+For invalid input, one line states the argument, its value and the allowed values.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _meant(name: str, context: Any) -> str | None:
     offered = _options_of(context.command)
     new = OPTIONS.get(name)
     if new is not None and offered & set(new.split()):
-        return f"{name} was renamed in 0.3.0: {new}"
+        return f"{name} was renamed: {new}"
     if (other := SAME_MEANING.get(name)) in offered:
         return f"{name}: is no option of `{path}`; did you mean {other}? (see `{path} --help`)"
     commands = context.find_root().command.commands
@@ -249,7 +249,7 @@ def guarded(function: F) -> F:
         except ValueError as error:
             say(f"discreet: {' '.join(str(error).split())}")
             _say_notes(error)
-            raise typer.Exit(2) from None
+            raise typer.Exit(getattr(error, "exit_status", 2)) from None
         except BrokenPipeError:
             raise
         except RuntimeError as error:

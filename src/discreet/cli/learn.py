@@ -51,14 +51,25 @@ SqlOption = Annotated[
         rich_help_panel="Source",
     ),
 ]
+_FORMAT = (
+    "KEY=VALUE. Format of CSV files: delimiter (default: found from their first line), decimal (. or ,), "
+    "encoding (a name in Python). Or scratch: a folder for temporary files. "
+)
+_SYNTHETIC = (
+    "Or synthetic=true: the files hold users of `discreet synthesize`; intervals describe their model. "
+)
+_WORKERS = "Or workers: threads that read, check and count (default: all processors). "
 SourceOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="KEY=VALUE. Format of CSV files: delimiter (default: found from their first line), decimal "
-        "(. or ,), encoding (a name in Python). Or scratch: a folder for temporary files. Repeatable.",
-        rich_help_panel="Source",
-    ),
+    list[str] | None, typer.Option(help=f"{_FORMAT}Repeatable.", rich_help_panel="Source")
 ]
+_KINDS = {
+    "delimiter": str,
+    "decimal": str,
+    "encoding": str,
+    "scratch": str,
+    "synthetic": bool,
+    "workers": int,
+}
 _SOURCE = ("delimiter", "decimal", "encoding", "scratch")
 LearnerSettings = Annotated[
     list[str] | None,
@@ -77,9 +88,9 @@ SettingOptions = Annotated[
 def source_of(given: Sequence[str] | None, *keys: str) -> dict[str, Any]:
     """Return the keys and values of ``--source``.
 
-    - keys : allowed keys; all of them if none is given.
+    - keys : allowed keys. Default: those of CSV files, and ``scratch``.
     """
-    return typed_pairs("source", given, dict.fromkeys(keys or _SOURCE, str))
+    return typed_pairs("source", given, {key: _KINDS[key] for key in keys or _SOURCE})
 
 
 def queried(files: Sequence[str] | None, sql: str | None) -> tuple[list[str], list[str] | None]:
@@ -176,19 +187,6 @@ _REPORT = {"operator": str, "approval": str, "purpose": str, "level": float, "re
 SeedOption = Annotated[
     int | None, typer.Option(help="For simulation: noise from a seed, which protects no user.")
 ]
-SyntheticInput = Annotated[
-    bool,
-    typer.Option(
-        "--synthetic-input",
-        help="The files hold users of `discreet synthesize`, not people; intervals describe their model.",
-        rich_help_panel="Source",
-    ),
-]
-ThreadsOption = Annotated[
-    int | None, typer.Option(help="Threads that read, check and count (default: all processors).")
-]
-
-
 JudgeShare = Annotated[
     float | None,
     typer.Option(
@@ -211,8 +209,10 @@ def learn(
     ] = None,
     schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: what is public about the data.")] = None,
     sql: SqlOption = None,
-    source: SourceOption = None,
-    synthetic_input: SyntheticInput = False,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(help=f"{_FORMAT}{_SYNTHETIC}{_WORKERS}Repeatable.", rich_help_panel="Source"),
+    ] = None,
     learner: OfflineLearner = None,
     epsilon: BudgetEpsilon = None,
     delta: BudgetDelta = None,
@@ -233,7 +233,6 @@ def learn(
     ] = False,
     seed: SeedOption = None,
     report: ReportOption = None,
-    workers: ThreadsOption = None,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -241,8 +240,9 @@ def learn(
     out = _prepared(out, plugin, learner)
     _check_sources(files, schema, sql, ledger, no_ledger, seed)
     assert schema is not None
-    written = source_of(source)
-    scratch = written.pop("scratch", None)
+    written = source_of(source, *_KINDS)
+    scratch, workers = written.pop("scratch", None), written.pop("workers", None)
+    synthetic_input = written.pop("synthetic", False)
     people = _looked_at(files, schema, sql, written, out, synthetic_input)
 
     from discreet.pipeline.learn import LearnConfig
@@ -267,7 +267,10 @@ def dry_run(
     users: Annotated[int, typer.Option(help="Number of synthetic users.")] = 1000,
     source: Annotated[
         list[str] | None,
-        typer.Option(help="scratch=DIR: folder for temporary files.", rich_help_panel="Source"),
+        typer.Option(
+            help="scratch=DIR: folder for temporary files. workers=N: threads that read, check and count.",
+            rich_help_panel="Source",
+        ),
     ] = None,
     learner: OfflineLearner = None,
     epsilon: BudgetEpsilon = None,
@@ -280,13 +283,13 @@ def dry_run(
     judge_share: JudgeShare = None,
     seed: SeedOption = None,
     report: ReportOption = None,
-    workers: ThreadsOption = None,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run `discreet learn` on synthetic users of a schema, without data and without a ledger entry."""
     out = _prepared(out, plugin, learner)
-    scratch = source_of(source, "scratch").get("scratch")
+    reading = source_of(source, "scratch", "workers")
+    scratch, workers = reading.get("scratch"), reading.get("workers")
     people = _looked_at(None, schema, None, None, out)
 
     from discreet.pipeline.learn import LearnConfig
@@ -525,8 +528,9 @@ def aggregate(
         Path | None, typer.Option(help="Only create a new key. Delete it after the run.")
     ] = None,
     sql: SqlOption = None,
-    source: SourceOption = None,
-    synthetic_input: SyntheticInput = False,
+    source: Annotated[
+        list[str] | None, typer.Option(help=f"{_FORMAT}{_SYNTHETIC}Repeatable.", rich_help_panel="Source")
+    ] = None,
     learner: Annotated[
         str | None,
         typer.Option(
@@ -560,8 +564,8 @@ def aggregate(
     if out.exists() or not out.absolute().parent.is_dir():
         raise ValueError(f"out = {str(out)!r}: must be a new file in a folder that exists")
     secret, public = counted.read_aggregate_key(key), read_schema(schema)
-    written = source_of(source)
-    scratch = written.pop("scratch", None)
+    written = source_of(source, *_SOURCE, "synthetic")
+    scratch, synthetic_input = written.pop("scratch", None), written.pop("synthetic", False)
     where, reads = queried(files, sql)
     name = learner or default_algorithm(public)
     preset, options = settings_of(option)
@@ -964,8 +968,23 @@ def verify(
         raise ValueError(f"folder = {str(folder)!r}: must be a folder that `discreet learn` made")
 
     from discreet.ledger.signatures import read_public_key
+    from discreet.pipeline.log_judgement import log_facts, verify_log
     from discreet.pipeline.verify import verify as compared
 
+    if (facts := log_facts(folder)) is not None:
+        if public_key or limit_key:
+            raise ValueError(
+                "public-key, limit-key: must be left out for a judgement of a log, which has no keys"
+            )
+        kept = ledger_of(folder, ledger, no_ledger, bool(facts.get("ledger")))
+        with kept or nullcontext():
+            unchecked = verify_log(folder, kept)
+        if as_json:
+            print_json({"ok": True, "not_checked": list(unchecked)})
+        else:
+            console().print(f"{folder}: files, guarantee, estimates and page follow from the noisy sums.")
+            console().print(f"Not checked: {', '.join(unchecked)}.", soft_wrap=True)
+        return
     signers = [read_public_key(one) for one in public_key or []]
     owner = None if limit_key is None else read_public_key(limit_key, "limit-key")
     learner = plugged(folder, plugin)
@@ -1031,17 +1050,22 @@ def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
     return None
 
 
-def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:
+def ledger_of(
+    folder: Path, ledger: Path | None, no_ledger: bool, recorded: bool | None = None
+) -> Ledger | None:
     """Open the ledger with which a folder is compared.
 
     It is the given ledger. Otherwise, if the folder has a ledger entry, it is the default ledger. Returns
     None if this file does not exist, or if the folder has no ledger entry.
+
+    - recorded : True if the folder has an entry; None to read that from its statement.
     """
     from discreet.ledger.ledger import Ledger, default_path
     from discreet.reports.statement_page import told_in
 
     path = ledger or default_path()
-    if no_ledger or not (ledger is not None or (path.exists() and told_in(folder, "ledger") is not None)):
+    recorded = told_in(folder, "ledger") is not None if recorded is None else recorded
+    if no_ledger or not (ledger is not None or (path.exists() and recorded)):
         return None
     return Ledger.open(path, create=False)
 

@@ -1,4 +1,4 @@
-"""Commands and options of version 0.2.0 that were renamed or moved in version 0.3.0.
+"""Commands and options of earlier versions that were renamed or moved.
 
 If the user gives an old name, the program prints one line with the new name, and ends with exit status 2. The
 only old name that still works is ``--option``, an alias of ``--set``. The tables of this module will be
@@ -38,6 +38,7 @@ OPTIONS = {
     "--rounds": "--set rounds=N",
     "--scratch": "--source scratch=DIR",
     "--start": "--set start=FILE",
+    "--workers": "--source workers=N",
 }
 MOVED = {
     "--from-release": "discreet replan",

@@ -71,12 +71,12 @@ def check_mark(
         if not allowed and (facts is not None or named):
             raise ValueError(
                 f"{name}: holds synthetic users of a release's model, not people; only `discreet learn` and "
-                "`discreet aggregate` read them, with --synthetic-input (synthetic_input=True)"
+                "`discreet aggregate` read them, with --source synthetic=true (synthetic_input=True)"
             )
         if allowed and facts is None:
             raise ValueError(
-                f"{name}: holds no mark of `discreet synthesize`: must be read without --synthetic-input "
-                "(synthetic_input=True)"
+                f"{name}: holds no mark of `discreet synthesize`: must be read without --source "
+                "synthetic=true (synthetic_input=True)"
             )
     if allowed and not named:
         raise ValueError(

@@ -65,11 +65,12 @@ from typing import Any, Literal, Self
 
 import httpx
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.device.count_device import CountDevice
 from discreet.device.message_guarantee import MessageGuarantee
 from discreet.device.randomized_response_device import ReportDevice
-from discreet.device.shuffle_encoder import ShuffleEncoder
+from discreet.device.shuffle_encoder import ShuffleEncoder, checked_life
 from discreet.device.shuffle_payload import SessionConfig
 
 __all__ = ["SERVICE", "Client", "Guest", "PendingMessage", "NoAnswer", "Pace", "PlanReservation", "Turned"]
@@ -214,6 +215,26 @@ class Guest:
         return found if found in played else int(played[-1])
 
 
+@dataclass(frozen=True)
+class _World:
+    """Sizes of a study, and the (S, A) table of admissible pairs, which has -1 where an action is not
+    admissible.
+    """
+
+    states: int
+    actions: int
+    horizon: int
+    row_table: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, world: Mapping[str, Any]) -> _World:
+        """Return the world that a plan states."""
+        sizes = int(world["states"]), int(world["actions"]), int(world["horizon"])
+        mask = world.get("mask")
+        admissible = np.ones(sizes[:2], bool) if mask is None else np.array(mask, bool)
+        return cls(*sizes, np.where(admissible, 0, -1))
+
+
 class PlanReservation(Guest):
     """Place of one user in a plan, with the policy to follow and the encoder of the user's message.
 
@@ -235,7 +256,7 @@ class PlanReservation(Guest):
         super().__init__(plan, book)
         self._ticket, self._book, self._until = ticket, book, until
         self.seconds = float(seconds)
-        self._told = False
+        self._encoded = False
 
     @property
     def device(self) -> CountDevice | ReportDevice | SessionConfig | None:
@@ -263,7 +284,7 @@ class PlanReservation(Guest):
         random generator of the device; the default is the operating system's. Raises ``RuntimeError`` if a
         message was encoded before, and ``ValueError`` for an entry out of range.
         """
-        if self._told:
+        if self._encoded:
             raise RuntimeError(
                 "message: was encoded already; send the same message again, never a second one"
             )
@@ -275,11 +296,12 @@ class PlanReservation(Guest):
         if not ((earned >= low) & (earned <= high)).all():
             raise ValueError(f"rewards: every entry must be a number in [{low:g}, {high:g}]")
         if device is None:
+            own, _, _ = checked_life(_World.of(self._book["world"]), states, actions, np.zeros(earned.shape))
             made = {
                 "ticket": self._ticket,
                 "plan": self.number,
                 "nonce": secrets.token_hex(16),
-                "states": [int(one) for one in states],
+                "states": own.tolist(),
                 "actions": [int(one) for one in actions],
                 "rewards": earned.tolist(),
             }
@@ -294,7 +316,7 @@ class PlanReservation(Guest):
             else:
                 sent = device(self.number, own, acts, earned, coins)
             made = {"ticket": self._ticket, "message": base64.b64encode(sent).decode()}
-        self._told = True
+        self._encoded = True
         return PendingMessage(made, self.number, self._until)
 
 

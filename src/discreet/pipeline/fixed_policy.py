@@ -52,6 +52,7 @@ from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
 from discreet.learners.ope.first_visit_query import FirstVisits, Told
 from discreet.learners.ope.release_split import combined_visits, release_sizes
+from discreet.learners.ope.verdict import PolicyAnswer
 from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
 from discreet.pipeline.world_model import WorldModel, world_model
 
@@ -160,37 +161,6 @@ def _level(told: Told, world: WorldModel, run: _Run) -> Floats:
     spread = ((excess - centre) ** 2 - error)[seen]
     between = max(float((weight[seen] ** 2 * spread).sum() / (weight[seen] ** 2).sum()), 0.0)
     return np.where(seen, centre + between / (between + error) * (excess - centre), centre)
-
-
-@dataclass(frozen=True, eq=False)
-class PolicyAnswer:
-    """Answer of group B about one policy: estimate and interval of the gain over the behaviour policy.
-
-    Attributes
-    ----------
-    estimate, low, high : float
-        Estimate and interval of the gain, in the user's units of return.
-    deviation : float
-        Standard deviation of the estimate.
-    sampling, noise, model : float
-        Parts of the standard deviation that are due to sampling of group B, to the noise, and to the model of
-        group A.
-    """
-
-    __repr__ = brief
-
-    estimate: float
-    low: float
-    high: float
-    deviation: float
-    sampling: float
-    noise: float
-    model: float
-
-    @property
-    def shown(self) -> bool:
-        """True if the whole interval is above 0."""
-        return self.low > 0.0
 
 
 @dataclass(frozen=True, eq=False)

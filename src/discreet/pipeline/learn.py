@@ -468,7 +468,7 @@ def _check_synthetic(
         held = "synthetic users" if found else "people"
         raise ValueError(
             f"synthetic_input = {settings.synthetic_input}: the source holds {held}; must be {bool(found)} "
-            "(--synthetic-input)"
+            "(--source synthetic=true)"
         )
     return found
 

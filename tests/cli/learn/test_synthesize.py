@@ -59,18 +59,18 @@ def test_commands_refuse_synthetic_users(made: Path, file: str) -> None:
             assert REFUSED in " ".join(call(*words, code=2).stderr.split())
     assert not Path("b").exists()
     words = ("learn", "people.parquet", "--schema", "people.toml", *BUDGET, "--out", "b")
-    assert "holds no mark" in call(*words, "--synthetic-input", code=2).stderr
+    assert "holds no mark" in call(*words, "--source", "synthetic=true", code=2).stderr
 
 
 def test_round_trip(made: Path) -> None:
     how = ("--schema", "s.toml", "--learner", "dp-apvi")
-    done = call("learn", "s.parquet", *how, *BUDGET, "--out", "b", "--synthetic-input")
+    done = call("learn", "s.parquet", *how, *BUDGET, "--out", "b", "--source", "synthetic=true")
     assert "intervals describe" in " ".join(done.stdout.split())
     call("aggregate", "--new-key", "key")
-    call("aggregate", "s.parquet", *how, "--key", "key", "--out", "b.tally", "--synthetic-input")
+    call("aggregate", "s.parquet", *how, "--key", "key", "--out", "b.tally", "--source", "synthetic=true")
     refused = call("learn", "b.tally", *how, *BUDGET, "--out", "c", code=2)
     assert "synthetic_input = False" in refused.stderr
-    call("learn", "b.tally", *how, *BUDGET, "--out", "c", "--synthetic-input")
+    call("learn", "b.tally", *how, *BUDGET, "--out", "c", "--source", "synthetic=true")
     for folder in ("a", "b", "c"):
         assert json.loads(call("verify", folder, "--json").stdout)["ok"] is True
     entries = json.loads(call("ledger", "--json").stdout)["entries"]

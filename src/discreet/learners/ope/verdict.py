@@ -41,7 +41,7 @@ from discreet.learners.ope.hidden_cause import (
     loss_each_step,
 )
 
-__all__ = ["ASKED", "COVERED", "KINDS", "Verdict", "kind_of", "verdict_of", "would_show"]
+__all__ = ["ASKED", "COVERED", "KINDS", "PolicyAnswer", "Verdict", "kind_of", "verdict_of", "would_show"]
 
 ASKED = 1.1  # By default, a gain must stay above 0 under a hidden cause of this strength.
 COVERED = 0.5  # The test must cover at least this share of the first visits to changed states.
@@ -51,6 +51,34 @@ _SIZES = 10.0  # A contradiction invalidates gains up to this multiple of the si
 KINDS = (
     "unchanged", "not shown", "contradicted", "state incomplete", "fragile", "unchecked", "shown",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyAnswer:
+    """Estimate of a policy's gain over what users did, from users who had no part in learning it.
+
+    Attributes
+    ----------
+    estimate, low, high : gain and its interval.
+    deviation : standard deviation of the estimate.
+    sampling, noise, model : parts of the standard deviation: from the number of users, the noise, and the
+        models in the question.
+    """
+
+    __repr__ = brief
+
+    estimate: float
+    low: float
+    high: float
+    deviation: float
+    sampling: float
+    noise: float
+    model: float
+
+    @property
+    def shown(self) -> bool:
+        """True if the whole interval is above 0."""
+        return self.low > 0.0
 
 
 @dataclass(frozen=True, eq=False)
