@@ -131,12 +131,12 @@ class Service:
     """
 
     def __init__(self, study: Study, store: Store, key: PrivateKey, io: Io = SYSTEM) -> None:
-        self.study, self.store, self._key, self.io = frozen(study, store), store, key, io
+        self.study, self.store, self._key, self.io = frozen(study, store), store, key, store.clocked(io)
         holder = f"{socket.gethostname()}:{os.getpid()}:{io.random_bytes(4).hex()}"[-64:]
         self.admission, self.writer = self._parts(holder)
-        self.writer.head = head_of(study, store, io)
+        self.writer.head = head_of(study, store, self.io)
         self._wake = asyncio.Event()
-        self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after, io)
+        self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after, self.io)
         self.turn, self.over, self.newest = -1, False, 0
         self.shown = b"", ""  # the published plans, and their ETag
         self._refreshing = io.lock()
@@ -242,6 +242,10 @@ class Service:
         held = self.writer.hold()
         self.holds.set(held)
 
+    def _expire(self) -> None:
+        study = self.study
+        self.lost.inc(self.store.mark_expired(self.io.now(), study.closes_after, study.answer_within))
+
     async def _kept(self) -> None:
         """Extend the lease regularly, also while the next turn is computed."""
         while True:
@@ -268,8 +272,7 @@ class Service:
                     # deadlines
                     await self.io.in_thread(self._hold)
                     if self.takes_people:
-                        closes = self.study.closes_after
-                        self.lost.inc(await self.io.in_thread(self.store.mark_expired, self.io.now(), closes))
+                        await self.io.in_thread(self._expire)
                 await self.io.in_thread(self._turn)
             except StaleWriter:
                 self.holds.set(0)

@@ -400,6 +400,18 @@ class Store:
         finally:
             self._engine.dispose()
 
+    def clocked(self, io: Io) -> Io:
+        """Return the system with the clock that all processes of this database share.
+
+        It is the clock of PostgreSQL's server. For SQLite, it is the clock of the machine.
+        """
+        return io if self.sqlite else io.with_clock(self._server_time)
+
+    def _server_time(self) -> float:
+        with self._reading() as connection:
+            time = sql.extract("epoch", sql.func.clock_timestamp())
+            return float(connection.execute(sql.select(time)).scalar_one())
+
     def _emptied(self, patience_ms: int) -> bool:
         """Copy SQLite's write-ahead log into the database and truncate the log.
 
@@ -816,12 +828,16 @@ class Store:
                 found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
         return found
 
-    def mark_expired(self, now: float, closes_after: float | None) -> int:
+    def mark_expired(self, now: float, closes_after: float | None, stays: float = math.inf) -> int:
         """Mark expired reservations, and places that no user took in time, as absent. Returns the number of
         marked places.
+
+        stays : seconds that a user has from the place to the answer. A reservation that ends later than this
+            from now was written while the clock was fast, and is shortened.
         """
+        late = (_tickets.c.due <= now) | (_tickets.c.due > now + stays)
         with self._reading() as connection:  # usually nothing has expired, so no lock is needed
-            due = connection.execute(sql.select(_tickets.c.id).where(_tickets.c.due <= now).limit(1)).first()
+            due = connection.execute(sql.select(_tickets.c.id).where(late).limit(1)).first()
             old = closes_after is not None and any(
                 one["opened"] + closes_after <= now and one["came"] + one["absent"] < one["users"]
                 for one in self._open(connection)
@@ -829,7 +845,7 @@ class Store:
         if due is None and not old:
             return 0
         if self.batches is not None:
-            return self._resolve_expired(now)
+            return self._resolve_expired(now, stays)
         count = 0
         with self._writing() as connection:
             for one in self._open(connection, lock=True):
@@ -848,9 +864,14 @@ class Store:
                         )
                     )  # fmt: skip
                 count += gone + free
+            self._shorten(connection, now + stays)
         return count
 
-    def _resolve_expired(self, now: float) -> int:
+    def _shorten(self, connection: Connection, last: float) -> None:
+        if last < math.inf:
+            connection.execute(_tickets.update().where(_tickets.c.due > last).values(due=last))
+
+    def _resolve_expired(self, now: float, stays: float) -> int:
         """Mark expired reservations as absent, in the order of their tickets, and count them in batches."""
         with self._writing() as connection:
             batch = self._requests(connection, (), now)
@@ -859,6 +880,7 @@ class Store:
             for row in rows:
                 batch.expire(row)
             batch.write(connection)
+            self._shorten(connection, now + stays)
         self.whole = batch.whole
         return len(rows)
 

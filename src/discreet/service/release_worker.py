@@ -124,7 +124,7 @@ def begin_study(study: Study, store: Store, ledger: dict[str, Any] | None = None
     """Make release 0, which contains no users, and store it in an empty database together with the first
     plans.
     """
-    session, ties, now = study.start(), _ties(study, io), io.now()
+    session, ties, now = study.start(), _ties(study, io), store.clocked(io).now()
     release = session.release()
     followed = None if study.close_rule == "all" else ()
     made = _planned(study, study.learner.begin(study.spec, ties), release, followed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import os
 import secrets
 import threading
@@ -34,6 +35,12 @@ class Io:
     def now(self) -> float:
         """Return the seconds since 1970."""
         return time.time()
+
+    def with_clock(self, now: Callable[[], float]) -> Io:
+        """Return this system with another clock instead of :meth:`now`."""
+        other = copy.copy(self)
+        other.now = now  # type: ignore[method-assign]
+        return other
 
     def monotonic(self) -> float:
         """Return the seconds of a clock that is never set."""
