@@ -10,15 +10,21 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from serving import a_study, a_writer, central, stopped
 
-from discreet.service.database import ReservationRequest, StaleWriter, Store, hashed
+from discreet.service.database import TABLES, ReservationRequest, StaleWriter, Store, hashed
 from discreet.service.message_validation import CentralAdmission
+from discreet.service.release_chain import OldDatabase, head_of
 from discreet.service.release_worker import Writer, begin_study
+from discreet.service.server import migrate, opened
+
+from .test_database import a_batch
 
 pytestmark = [
     pytest.mark.service,
@@ -54,6 +60,33 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         stop = [*user, programs / "pg_ctl", "-D", data, "-m", "immediate", "stop"]
         subprocess.run(stop, check=True, stdout=subprocess.DEVNULL, cwd="/")
         shutil.rmtree(folder)
+
+
+def test_an_earlier_database_is_migrated_and_a_restored_one_refused(url: str, tmp_path: Path) -> None:
+    """A restore is one beat and one release back: the rows are taken out by hand."""
+    study = replace(a_study(60), folder=tmp_path)
+    with closing(Store(url)) as store:
+        begin_study(study, store)
+        with store._writing() as connection:
+            for name in ("links", "beats", "program", "schema", "key_rows"):
+                TABLES[name].drop(connection)
+    with pytest.raises(ValueError, match="run once with --migrate"):
+        opened(study, url)
+    assert migrate(study, url) == (0, None)
+    with closing(opened(study, url)) as store:
+        writer = Writer(study, store, "one", stopped)
+        writer.head = head_of(study, store)
+        assert writer.hold()
+        a_batch(study, store)
+        assert writer.step()
+        assert writer.head is not None
+        assert writer.head.path == tmp_path / "study.head"
+        assert writer.head.last() == store.mark()
+    opened(study, url).close()
+    with closing(Store(url)) as store, store._writing() as connection:
+        connection.execute(TABLES["beats"].update().values(nonce="0" * 16))
+    with pytest.raises(OldDatabase, match="older than what was published"):
+        opened(study, url)
 
 
 def test_a_study_on_postgresql(url: str) -> None:

@@ -6,9 +6,8 @@ Each further line is ``number link beat nonce``: the newest release, its link, t
 of this beat.
 
 **Order.** (1) One transaction stores a release, its link and the session's state. (2) The head gets a line,
-which is flushed to the disk. (3) A second transaction opens the next plans. No user sees a release before (3),
-because all readers show only releases up to the current turn. Therefore every published release is in the
-head.
+which is flushed to the disk. (3) A second transaction opens the next plans. All readers show only releases up
+to the current turn, so no user sees a release before (3). Therefore every published release is in the head.
 
 **Beats.** The process that makes releases stores a *beat* (a number and a random nonce) at least every third
 of a lease, and then writes the beat to the head. A database without the newest beat of the head is older than
