@@ -32,6 +32,7 @@ from discreet.service.database import (
     Store,
     hashed,
 )
+from discreet.service.frozen_mechanism import first_program
 from discreet.service.study_config import Study
 from discreet.service.system_io import SYSTEM, Io
 
@@ -175,6 +176,7 @@ class DictionaryStore:
 
     def __init__(self, study: Study, first: Drawn, plans: Sequence[tuple[int, int, str]], io: Io) -> None:
         self.io, self.study, self.whole = io, study, False
+        self.program = first_program(study)
         self.batches = study.batches(study.close_rule)
         times = [int(one) for one in study.times]
         self.sizes = [b - a for a, b in zip(times, [*times[1:], study.users], strict=True)]
@@ -218,6 +220,23 @@ class DictionaryStore:
         return made
 
     # ------------------------------------------------------------------------- the study
+    sqlite, file = True, None  # in memory, so without a head
+
+    def frozen(self) -> tuple[str, str]:
+        return str(self.program["mechanism_json"]), str(self.program["guarantee_json"])
+
+    def programs(self) -> list[dict[str, Any]]:
+        return [{**self.program, "at_turn": 0, "accepted": False}]
+
+    def key_rows(self) -> list[dict[str, Any]]:
+        return []
+
+    def add_key_row(self, row: dict[str, Any]) -> None:
+        pass
+
+    def link(self, number: int) -> str:
+        return f"{number:064x}"
+
     def close_rule(self) -> str:
         return self.study.close_rule
 
@@ -465,7 +484,7 @@ class DictionaryStore:
         return int(lease[1])
 
     @transaction(True, shown=False)
-    def keep(self, token: int, now: float, lasts: float) -> bool:
+    def keep(self, token: int, now: float, lasts: float, *, beat: bool = False) -> bool:
         lease = self.d["lease"]
         if lease[1] != token or not now < lease[2] <= now + 2 * lasts:
             return False

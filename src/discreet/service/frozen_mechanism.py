@@ -14,7 +14,6 @@ accepted learner then reads all stored releases. The statement lists every versi
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import io
 import json
@@ -169,8 +168,9 @@ def frozen(study: Study, store: Store) -> Study:
     mechanism = mechanism_of(text)
     told = json.loads(stated)
     _check_loss(mechanism.guarantee, told)
-    found = copy.copy(study)
+    found = object.__new__(type(study))
     put = found.__dict__.update
+    put(study.__dict__)
     put(mechanism=mechanism, schedule=mechanism.schedule, stated=told, frozen_as=(text, stated))
     found.__dict__.pop("guarantee", None)
     return found
