@@ -369,7 +369,7 @@ class World:
         on = lambda *values: rng.choice((0.0, *values))  # noqa: E731
         self.lossy, self.odd_clocks = on(0.05), on(0.5)
         self.system.slow = on(0.03, 0.3 if kind == "dictionary" else 0.6)
-        self.system.faults = Faults(on(0.003), on(0.02), on(0.02), on(0.01, 0.05))
+        self.system.faults = Faults(on(0.003), on(0.02), on(0.02), on(0.03, 0.2))
         self.chaotic, self.calm = True, 0.0
         # without steps of the clock, and threads that read it and are then held up
         self.timely = not self.system.slow
