@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,13 @@ def begun(study: Study, path: Path) -> Store:
     store = Store(path)
     begin_study(study, store, io=stopped)
     return store
+
+
+def of_an_earlier_version(path: Path, *tables: str) -> None:
+    """Take from a SQLite database what version 0.3.0 did not have, and more tables."""
+    with closing(sqlite3.connect(path)) as old, old:
+        for name in ("links", "beats", "program", "schema", "key_rows", *tables):
+            old.execute(f"DROP TABLE {name}")
 
 
 def a_writer(study: Study, store: Store, **more: Any) -> Writer:

@@ -270,7 +270,7 @@ def test_a_plan_is_checked_before_a_ticket_leaves(published: tuple[Any, str], tr
             for asked in (client.place, lambda one: client.places([one])):
                 with pytest.raises(ValueError, match="plan: "):
                     asked("ticket")
-        assert {path for path, _ in way.sent} == {"/plan"}
+        assert {path for path, _ in way.sent} <= {"/plan", "/keys"}
 
 
 def test_a_key_is_digits_text_or_a_file(published: tuple[Any, str], tmp_path: Path) -> None:
@@ -320,3 +320,32 @@ def test_a_kept_message_is_of_one_form() -> None:
     for wrong in (b"", b"[]", b"{}", b"\xff", kept[:-1], *(kept.replace(*one) for one in changed)):
         with pytest.raises(ValueError, match="content: must be the bytes of a message"):
             PendingMessage.from_bytes(wrong)
+
+
+def test_under_central_trust_the_device_checks_the_record() -> None:
+    """An invalid record gives an error on the device, and the user can then encode the correct one."""
+    world = {
+        "states": 3,
+        "actions": 2,
+        "horizon": 2,
+        "rewards": [-1.0, 1.0],
+        "mask": [[1, 1], [1, 0], [1, 1]],
+    }
+    book = {"world": world, "form": None, "trust": "joint"}
+    place = PlanReservation("t", 1.0, {"number": 1, "users": 1, "policy": [[0] * 3] * 2}, book)
+    for record, words in (
+        (([0, 1], [0, 0], [0.0, 0.0]), "states has shape"),
+        (([0, 1, 3], [0, 0], [0.0, 0.0]), r"states: every entry must be an integer in \[0, 2\]"),
+        (([0, 1.5, 2], [0, 0], [0.0, 0.0]), "states has shape"),
+        (([0, 1, 2], [0, 2], [0.0, 0.0]), "actions: every entry"),
+        (([0, 1, 2], [0, 1], [0.0, 0.0]), "not admissible"),
+        (([0, 1, 2], [0, 0], [0.0]), "rewards: must be 2 numbers"),
+        (([0, 1, 2], [0, 0], [0.0, 1.5]), "rewards: every entry"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            place.message(*record)
+    message = place.message([0, 1, 2], [0, 0], [-1.0, 0.5])
+    assert message.table["states"] == [0, 1, 2]
+    assert message.table["rewards"] == [-1.0, 0.5]
+    with pytest.raises(RuntimeError, match="was encoded already"):
+        place.message([0, 1, 2], [0, 0], [-1.0, 0.5])

@@ -116,18 +116,6 @@ def test_a_release_that_a_learner_fails_at_is_the_release_all_the_same(tmp_path:
     assert store.about()["turn"] == 1
 
 
-def test_a_session_of_another_guarantee_is_not_gone_on_with(tmp_path: Path) -> None:
-    loose = a_study(privatizer={"name": "central", "epsilon": 8.0, "delta": 1e-6})
-    store = begun(loose, tmp_path / "a.db")
-    a_batch(loose, store)
-    strict = replace(loose, privatizer=a_study().privatizer)
-    assert strict.guarantee.epsilon == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="another guarantee"):
-        turns.Writer(strict, store, "one", time)
-    assert store.exact_release(1) is None
-    assert a_writer(loose, store).step()
-
-
 def test_two_threads_that_take_the_lease_at_once_have_it(tmp_path: Path) -> None:
     """One keeps it while a turn is made, one before people's times are looked at."""
     study = a_study()

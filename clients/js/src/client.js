@@ -1,54 +1,56 @@
 /**
- * A person's side of the policy service: fetch the plan, act, encode on her own device, send, try again.
+ * Client of the policy service: fetch the plan, select actions, encode the message on the user's device, send it.
  *
  *     const client = new Client("https://study.example", { key: "9f3c...", promised: 4.0 });
  *     const place = await client.place(ticket);
- *     // at each step h: place.action(h, state) says what to do; act, observe
- *     const message = await place.message(states, actions, rewards); // encoded once
- *     await client.send(message); // as often as it takes: the same bytes
+ *     // at each step h: place.action(h, state) is the action; act, observe
+ *     const message = place.message(states, actions, rewards); // encoded once
+ *     await client.send(message); // repeats the same bytes until the service answers
  *
- * A message is kept and sent again until there is an answer; two messages about one trajectory would cost what
- * two people's cost. `promised` is what the person was told: a plan that asks for more is refused.
+ * The message is stored and sent again until the service answers. Two different messages about one trajectory
+ * would add their privacy losses. `promised` is what the user was promised: a plan that requests more is rejected.
  *
- * An answer is the service's only if it is JSON that names the service (`"service": "discreet/1"`). Everything
- * else (an error page of a proxy, the login page of a network, a broken connection) is no refusal and no receipt:
- * the request is sent again, the same bytes, after a random wait whose bound doubles each time (at most a minute,
- * on top of `Retry-After`). A message is sent until its place ends; then `NoAnswer` carries it.
+ * An answer is an answer of the service only if it is JSON that names the service (`"service": "discreet/1"`). Any
+ * other answer (an error page of a proxy, the login page of a network) and a broken connection are neither a
+ * refusal nor a receipt. The same bytes are then sent again after a random wait. The bound of the wait doubles
+ * each time, up to one minute, and `Retry-After` is added. A message is sent until its place expires. After that,
+ * `NoAnswer` contains it.
  *
- * Requests carry the ticket and the message, no cookies and no referrer, and nothing is kept in a cache.
+ * Requests contain the ticket and the message, but no cookies and no referrer. Nothing is stored in a cache.
  * @module
  */
 import { fromBase64, fromHex, toBase64, toHex } from "./bytes.js";
 import { ExactCoins } from "./coins.js";
 import { subtle, web } from "./crypto.js";
 import { deviceOf } from "./device.js";
+import { checked } from "./pairs.js";
 
 /** @typedef {import("./device.js").Device} Device */
 /** @typedef {import("./guarantee.js").Guarantee} Guarantee */
-/** What the service publishes. @typedef {{identity: string, trust: string, turn: number, over: boolean, plans: {number: number, users: number, policy: any}[], world: {states: number, actions: number, horizon: number, rewards: [number, number], mask: boolean[][] | null}, form: string | null, shuffler?: {url: string, key: string} | null}} Book */
+/** Publication of the service. @typedef {{identity: string, trust: string, turn: number, over: boolean, plans: {number: number, users: number, policy: any}[], fallback?: number | null, world: {states: number, actions: number, horizon: number, rewards: [number, number], mask: boolean[][] | null}, form: string | null, shuffler?: {url: string, key: string} | null}} Book */
 /** @typedef {(input: string, init?: RequestInit) => Promise<Response>} Fetch */
 
-const SERVICE = "discreet/1"; // in every answer of ours, under "service"
-const [FIRST, LONGEST] = [0.1, 60]; // seconds: the first wait is at most this long, and so is every other one
-const MOST_AFTER = 300; // seconds of Retry-After that are believed
-const STALE = [0, 0.05, 0.1, 0.2, 0.5, 1, 2]; // seconds between looks for a plan that a cache does not have yet
-const COME_AGAIN = [408, 425, 429]; // of 4xx, those that say nothing of the request itself
+const SERVICE = "discreet/1"; // value of "service" in every answer of the service
+const [FIRST, LONGEST] = [0.1, 60]; // seconds: bound of the first wait, and largest bound
+const MOST_AFTER = 300; // seconds: a longer Retry-After is reduced to this limit
+const STALE = [0, 0.05, 0.1, 0.2, 0.5, 1, 2]; // seconds to wait before each new download while a cache returns an older plan
+const COME_AGAIN = [408, 425, 429]; // 4xx codes after which the same request can succeed later
 const KEPT = "message, 1";
-const SPKI = "302a300506032b6570032100"; // what stands before the 32 bytes of an Ed25519 public key
-const ALMOST = 1 - 1e-9; // two computations of one epsilon may differ in their last digits
+const SPKI = "302a300506032b6570032100"; // DER prefix of the 32 bytes of an Ed25519 public key
+const ALMOST = 1 - 1e-9; // two computations of epsilon can differ in the last digits
 
 /** Seconds since 1970, a sleep in seconds, and random numbers in [0, 1) for waits. @typedef {{now: () => number, sleep: (seconds: number) => Promise<unknown>, random: () => number}} Pace */
 /** @type {Pace} */
 const PACE = {
   now: () => Date.now() / 1000,
   sleep: (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds)),
-  random: Math.random, // spreads requests over time; hides nothing
+  random: Math.random, // spreads requests over time; needs no secrecy
 };
 
 /**
- * The service refuses. reason: full, late, spent, foreign, malformed, ...; status: HTTP's. final: nothing more is
- * to be sent. Only "full" is not final: another plan comes, ask for a place again, in `after` seconds if the
- * service named a time.
+ * The service refuses a request. reason: full, late, spent, foreign, malformed, ...; status: the HTTP status code.
+ * final: the service will always refuse the same request. Only "full" is not final: ask for a place again, after
+ * `after` seconds if the service named a time.
  */
 export class Turned extends Error {
   /** @param {number} status @param {string} reason @param {string} words @param {number | null} [after] */
@@ -63,8 +65,8 @@ export class Turned extends Error {
 }
 
 /**
- * The service did not answer; whether it has the request is not known. sent: the Message, if one was sent. Keep it,
- * and send the same one again: a message that was counted already gets the same answer.
+ * The service did not answer. It may have received the request. sent: the Message, if one was sent. Store it, and
+ * send the same message again: if it was already counted, the service sends the same answer.
  */
 export class NoAnswer extends Error {
   /** @param {string} words @param {Message | null} sent */
@@ -76,8 +78,9 @@ export class NoAnswer extends Error {
 }
 
 /**
- * What is sent: `table` as JSON. To be kept until it is answered, and sent as it is. plan: whose number the answer
- * must name. until: when its place ends, in seconds since 1970 by the device's clock; 0 if that is not known.
+ * Message to send, with the JSON content `table`. Store it until the service answers, and send it unchanged. plan:
+ * number of the plan, which the answer must also state. until: time at which the place expires, in seconds since
+ * 1970 on the device's clock; 0 if it is unknown.
  */
 export class Message {
   /** @param {Readonly<Record<string, unknown>>} table @param {number} [plan] @param {number} [until] */
@@ -88,13 +91,13 @@ export class Message {
     Object.freeze(this);
   }
 
-  /** The message in one piece, for a file or a browser's storage; as private as what it tells. @returns {Uint8Array} */
+  /** The message as bytes for a file or a browser's storage. Protect them like the message. @returns {Uint8Array} */
   toBytes() {
     const kept = { discreet: KEPT, plan: this.plan, until: this.until, table: this.table };
     return new TextEncoder().encode(JSON.stringify(kept));
   }
 
-  /** The message of `toBytes`, also of the Python client. @param {Uint8Array} content @returns {Message} */
+  /** The message from bytes of `toBytes` or of the Python client. @param {Uint8Array} content @returns {Message} */
   static fromBytes(content) {
     const { discreet, plan, until, table } = objectOf(new TextDecoder().decode(content));
     if (discreet !== KEPT || !Number.isSafeInteger(plan) || !Number.isFinite(until) || !isObject(table)) {
@@ -133,7 +136,7 @@ function publicKey(key) {
   return digits.slice(SPKI.length);
 }
 
-/** Seconds that an answer asks to wait: a number or a date; null if it says nothing of use. @param {Response} answer @param {number} now @returns {number | null} */
+/** Seconds that Retry-After asks to wait (a number or a date); null if it cannot be read. @param {Response} answer @param {number} now @returns {number | null} */
 function retryAfter(answer, now) {
   const said = (answer.headers.get("retry-after") ?? "").trim();
   if (/^[0-9]{1,9}$/.test(said)) return Math.min(Number(said), MOST_AFTER);
@@ -144,41 +147,27 @@ function retryAfter(answer, now) {
 /** @param {any} found @returns {boolean} */
 const isPlace = (found) => found.status === "placed" && Number.isSafeInteger(found.plan) && Number.isFinite(found.seconds);
 
-/** Is it a plan, signed by whomever? @param {any} found @returns {boolean} */
+/** Is it a plan? The signature is not checked. @param {any} found @returns {boolean} */
 function isPlan(found) {
   if (!isObject(found.content) || typeof found.signature !== "string") return false;
   return ["identity", "trust", "plans", "world", "form"].every((name) => name in found.content);
 }
 
-/** A place in a plan: what to do, and how to tell of it once. */
-export class Place {
-  #ticket;
-  #book;
-  #until;
-  #told = false;
-
-  /** @param {string} ticket @param {number} seconds @param {Book["plans"][number]} plan @param {Book} book @param {Device | null} device @param {number} [until] */
-  constructor(ticket, seconds, plan, book, device, until = 0) {
-    this.#ticket = ticket;
-    this.#until = until;
-    this.#book = book;
-    /** Of the plan. */
+/** A published policy for a user without a place. The user sends nothing. */
+export class Guest {
+  /** @param {Book["plans"][number]} plan @param {Book} book */
+  constructor(plan, book) {
+    /** Number of the plan. */
     this.number = plan.number;
-    /** Until she is absent. */
-    this.seconds = seconds;
     /** (H, S) actions, or (H, S, A) probabilities. @type {any} */
     this.policy = plan.policy;
     this.horizon = book.world.horizon;
-    /** What randomizes here; null where the server is trusted with the record. */
-    this.device = device;
   }
 
-  /** What her message gives away by itself; null under central trust: all of it, to the server. @returns {Guarantee | null} */
-  get guarantee() {
-    return this.device && this.device.guarantee;
-  }
-
-  /** What the policy does at step h in a state; of probabilities, a draw by the system's coins. @param {number} h @param {number} state @returns {number} */
+  /**
+   * The action of the policy at step h in a state. If the policy is stochastic, the action is drawn with the
+   * system's random generator. @param {number} h @param {number} state @returns {number}
+   */
   action(h, state) {
     const found = this.policy[h]?.[state];
     if (found === undefined) throw new RangeError(`step ${h}, state ${state}: must be of the study's world`);
@@ -194,16 +183,41 @@ export class Place {
     }
     return last;
   }
+}
+
+/** Place of one user in a plan, with the policy to follow and the encoder of the user's message. */
+export class Place extends Guest {
+  #ticket;
+  #book;
+  #until;
+  #encoded = false;
+
+  /** @param {string} ticket @param {number} seconds @param {Book["plans"][number]} plan @param {Book} book @param {Device | null} device @param {number} [until] */
+  constructor(ticket, seconds, plan, book, device, until = 0) {
+    super(plan, book);
+    this.#ticket = ticket;
+    this.#until = until;
+    this.#book = book;
+    /** Seconds until the place expires and the user counts as absent. */
+    this.seconds = seconds;
+    /** The encoder that randomizes the message on this machine; null under central trust. */
+    this.device = device;
+  }
+
+  /** Privacy loss of the message for its reader; null under central trust, as the server receives the trajectory unchanged. @returns {Guarantee | null} */
+  get guarantee() {
+    return this.device && this.device.guarantee;
+  }
 
   /**
-   * The message about one trajectory: H + 1 states, H actions, H rewards in the study's units. Made once: an
-   * error the second time.
+   * Encode the message about one trajectory: H + 1 states, H actions, H rewards in the study's units. Throws a
+   * RangeError for an entry out of range, and an Error if a message was encoded before.
    * @param {readonly number[]} states @param {readonly number[]} actions @param {readonly number[]} rewards
-   * @param {import("./coins.js").Bytes} [bytes] of the device; the system's by default
+   * @param {import("./coins.js").Bytes} [bytes] random generator; default: the system's
    * @returns {Message}
    */
   message(states, actions, rewards, bytes) {
-    if (this.#told) throw new Error("message: was encoded already; send the same message again, never a second one");
+    if (this.#encoded) throw new Error("message: was encoded already; send the same message again, never a second one");
     const [low, high] = this.#book.world.rewards;
     const earned = Array.from(rewards);
     if (!earned.every((one) => typeof one === "number" && one >= low && one <= high)) {
@@ -216,15 +230,18 @@ export class Place {
       const sent = this.device.message(this.number, this.policy, { states, actions, rewards: scaled }, bytes);
       table = { ticket: this.#ticket, message: toBase64(sent) };
     } else {
+      const { states: sizes, actions: choices, horizon, mask } = this.#book.world;
+      const row = (/** @type {number} */ state, /** @type {number} */ action) => (mask === null || mask[state][action] ? 0 : -1);
+      checked({ states: sizes, actions: choices, horizon, row }, { states, actions, rewards: earned.map(() => 0) });
       const nonce = toHex(web.getRandomValues(new Uint8Array(16)));
       table = { ticket: this.#ticket, plan: this.number, nonce, states: [...states], actions: [...actions], rewards: earned };
     }
-    this.#told = true;
+    this.#encoded = true;
     return new Message(table, this.number, this.#until);
   }
 }
 
-/** Of a message; null where the record itself may be sent, or what a shuffler is to hide. @param {any} promised @returns {{epsilon: number, delta: number} | null} */
+/** Promised (epsilon, delta) of one message; null for "central" and "shuffle". @param {any} promised @returns {{epsilon: number, delta: number} | null} */
 function promise(promised) {
   if (promised === "central" || promised === "shuffle") return null;
   const { epsilon, delta = 0 } = typeof promised === "number" ? { epsilon: promised } : promised ?? {};
@@ -254,18 +271,17 @@ export class Client {
   #places = new Map();
 
   /**
-   * @param {string} url where it is; under shuffle trust, where the shuffler is
+   * @param {string} url address of the service; under shuffle trust, of the shuffler
    * @param {object} options
-   * @param {"central" | "shuffle" | number | {epsilon: number, delta?: number}} options.promised what the person was told:
-   *   "central" if the server may see records as they are; "shuffle" if her message goes to `shuffler`, which is to
-   *   let out sums alone; else the largest epsilon that a message may give away
-   * @param {string} [options.shuffler] its address, without / at the end; plans that name another are refused
-   * @param {string} [options.key] the service's public key, 64 hexadecimal digits or PEM text; plans that it did not sign are refused
-   * @param {string} [options.identity] of the study, from its statement; plans of another one are refused
-   * @param {number} [options.tries] how often a request is sent at least before NoAnswer; a message is sent until
-   *   its place ends, however often that is
-   * @param {number} [options.timeout] seconds until one try is given up
-   * @param {Fetch} [options.fetch] in place of the global one
+   * @param {"central" | "shuffle" | number | {epsilon: number, delta?: number}} options.promised what the user was promised:
+   *   "central" if the server is allowed to see trajectories unchanged; "shuffle" if the message goes to `shuffler`,
+   *   which must release only sums; otherwise the largest epsilon of a message
+   * @param {string} [options.shuffler] address of the shuffler, without a final /; plans that name another are rejected
+   * @param {string} [options.key] the service's public key, 64 hexadecimal digits or PEM text; plans that are not signed with it are rejected
+   * @param {string} [options.identity] of the study, from its statement; plans of other studies are rejected
+   * @param {number} [options.tries] smallest number of tries before NoAnswer; a message is sent until its place expires
+   * @param {number} [options.timeout] seconds after which one try fails
+   * @param {Fetch} [options.fetch] replaces the global fetch
    * @param {Pace} [options.pace] clock, sleep and random numbers
    */
   constructor(url, { promised, shuffler, key, identity, tries = 8, timeout = 30, fetch = globalThis.fetch.bind(globalThis), pace = PACE }) {
@@ -284,7 +300,7 @@ export class Client {
   }
 
   // ----------------------------------------------------------------------------- what is public
-  /** What is published now; asked by its ETag. @returns {Promise<Book>} */
+  /** The current publication; downloaded only if its ETag has changed. @returns {Promise<Book>} */
   async plan() {
     /** @type {Record<string, string>} */
     const headers = this.#tag ? { "If-None-Match": this.#tag } : {};
@@ -300,19 +316,18 @@ export class Client {
     return this.#book;
   }
 
-  /** What is promised to people. @returns {Promise<any>} */
+  /** The study's privacy statement for users. @returns {Promise<any>} */
   async statement() {
     return (await this.#asked("GET", "/statement", 200, (found) => "identity" in found)).found;
   }
 
-  /** The sums that a release made public. @param {number} number @returns {Promise<any>} */
+  /** The sums of a release. @param {number} number @returns {Promise<any>} */
   async release(number) {
     return (await this.#asked("GET", `/releases/${number}`, 200, (found) => found.number === number)).found;
   }
 
   /**
-   * The content of a signed plan. The service writes it in one form, so the signed bytes are those that came;
-   * nothing is written anew, and what was signed is what is read.
+   * The content of a signed plan. The service writes it in one form, so the signed bytes are the received bytes.
    * @param {string} text @returns {Promise<string>}
    */
   async #verified(text) {
@@ -358,15 +373,15 @@ export class Client {
   }
 
   // ----------------------------------------------------------------------------- taking part
-  /** A place for one person. Raises Turned where there is none ("full": ask again later). @param {string} ticket @returns {Promise<Place>} */
+  /** Reserve a place for one user. Throws Turned if the service refuses ("full": ask again later). @param {string} ticket @returns {Promise<Place>} */
   async place(ticket) {
-    await this.plan(); // refused before a ticket leaves
+    await this.plan(); // checked before a ticket is sent
     const asked = this.#pace.now();
     const given = (await this.#asked("POST", this.#to("/places"), 201, isPlace, { body: { ticket } })).found;
-    for (const wait of STALE) { // what is in hand, or in a cache on the way, may be an older one
+    for (const wait of STALE) { // the stored publication, or one from a cache, can be out of date
       for (const plan of this.#book?.plans ?? []) {
         if (plan.number !== given.plan) continue;
-        const known = this.#places.get(ticket); // one place a ticket, and so one message
+        const known = this.#places.get(ticket); // one place for each ticket, and therefore one message
         if (known) return known;
         const place = new Place(ticket, given.seconds, plan, /** @type {Book} */ (this.#book), this.#device, asked + given.seconds);
         this.#places.set(ticket, place);
@@ -379,8 +394,21 @@ export class Client {
   }
 
   /**
-   * Send a message until the service answers: its receipt, status and plan. Raises Turned if the service refuses
-   * it, and NoAnswer, which carries the message, if the time of its place ended without an answer.
+   * A policy for a user who found no place ("full"). No ticket is used. It is the newest published policy; if a
+   * release has several plans, that of the plan with the most users. Throws Turned if no plan is published.
+   * @returns {Promise<Guest>}
+   */
+  async guest() {
+    const book = await this.plan();
+    const number = book.fallback ?? Math.max(...book.plans.map((one) => one.number));
+    const plan = book.plans.find((one) => one.number === number);
+    if (!plan) throw new Turned(410, "over", "no plan is published");
+    return new Guest(plan, book);
+  }
+
+  /**
+   * Send a message until the service answers, and return the receipt (status and plan). Throws Turned if the
+   * service refuses it, and NoAnswer, which contains the message, if the place expires without an answer.
    * @param {Message} message @returns {Promise<any>}
    */
   async send(message) {
@@ -389,7 +417,7 @@ export class Client {
     return (await this.#asked("POST", this.#to("/messages"), 202, counted, { body: message.table, message })).found;
   }
 
-  /** The plan, which says where messages go: this one may be of an earlier visit. @param {Message} message */
+  /** Fetch the plan, which states where messages go; the message can come from an earlier page. @param {Message} message */
   async #found(message) {
     try {
       await this.plan();
@@ -398,14 +426,14 @@ export class Client {
     }
   }
 
-  /** Where tickets and messages go: to the shuffler, where there is one. @param {string} path @returns {string} */
+  /** Address of tickets and messages: the shuffler's, if there is one. @param {string} path @returns {string} */
   #to(path) {
     return (this.#shuffler ?? this.#book?.shuffler?.url ?? "") + path;
   }
 
   /**
-   * One request, sent until the service answers it. good: the status of success; 200 is one, too. complete: is its
-   * JSON what was asked for? What is posted is answered by the service's name.
+   * Send a request until the service answers. good: status of success, in addition to 200. complete: has the JSON
+   * the requested content? The answer to a POST must name the service.
    * @param {string} method @param {string} path @param {number} good @param {(found: any) => boolean} complete
    * @param {{body?: unknown, headers?: Record<string, string>, message?: Message}} [more]
    * @returns {Promise<{answer: Response, text: string, found: any}>} found: its JSON, without the name
@@ -445,7 +473,7 @@ export class Client {
         throw new NoAnswer(`${method} ${path}: no answer after ${count} tries (the last: ${last})${kept}`, message ?? null);
       }
       const wait = after + this.#pace.random() * Math.min(LONGEST, FIRST * 2 ** Math.min(count - 1, 30));
-      await this.#pace.sleep(left <= 0 ? wait : Math.min(wait, left)); // the last try is at the end of the place
+      await this.#pace.sleep(left <= 0 ? wait : Math.min(wait, left)); // the last try is made when the place expires
     }
   }
 }

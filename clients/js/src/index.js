@@ -1,8 +1,8 @@
 /**
- * A person's side of Discreet's policy service, for browsers and Node; no dependency.
+ * Client of Discreet's policy service for browsers and Node, without dependencies.
  * @module
  */
-export { Client, Message, NoAnswer, Place, Turned } from "./client.js";
+export { Client, Guest, Message, NoAnswer, Place, Turned } from "./client.js";
 export { CountDevice } from "./counts.js";
 export { deviceOf } from "./device.js";
 export { Guarantee } from "./guarantee.js";

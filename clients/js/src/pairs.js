@@ -46,26 +46,33 @@ export class Pairs {
     return this.rows === null ? state * this.actions + action : this.rows[state][action];
   }
 
-  /**
-   * The record, checked, rows in place of actions; RangeError, on the device, so that nothing leaves it.
-   * @param {Trajectory} life @returns {{states: number[], rows: number[], rewards: number[]}}
-   */
+  /** Check one trajectory. @param {Trajectory} life @returns {{states: number[], rows: number[], rewards: number[]}} */
   checked(life) {
-    const lists = [life.states, life.actions, life.rewards].map((one) => Array.from(one ?? []));
-    const [states, actions, rewards] = lists;
-    for (const [name, found, count, size] of /** @type {[string, number[], number, number][]} */ ([
-      ["states", states, this.horizon + 1, this.states],
-      ["actions", actions, this.horizon, this.actions],
-    ])) {
-      if (found.length !== count || !found.every((one) => Number.isInteger(one) && one >= 0 && one < size)) {
-        throw new RangeError(`${name}: must be ${count} integers in [0, ${size - 1}]`);
-      }
-    }
-    if (rewards.length !== this.horizon || !rewards.every((one) => typeof one === "number" && one >= 0 && one <= 1)) {
-      throw new RangeError(`rewards: must be ${this.horizon} numbers in [0, 1]`);
-    }
-    const rows = actions.map((action, h) => this.row(states[h], action));
-    if (rows.some((one) => one < 0)) throw new RangeError("actions: one of them is not admissible in its state");
-    return { states, rows, rewards };
+    return checked(this, life);
   }
+}
+
+/**
+ * Check one trajectory, and return its states, the rows of its pairs, and its rewards. Throws a RangeError if the
+ * trajectory is not valid, before anything is sent.
+ * @param {{states: number, actions: number, horizon: number, row(state: number, action: number): number}} sizes
+ * @param {Trajectory} life @returns {{states: number[], rows: number[], rewards: number[]}}
+ */
+export function checked(sizes, life) {
+  const lists = [life.states, life.actions, life.rewards].map((one) => Array.from(one ?? []));
+  const [states, actions, rewards] = lists;
+  for (const [name, found, count, size] of /** @type {[string, number[], number, number][]} */ ([
+    ["states", states, sizes.horizon + 1, sizes.states],
+    ["actions", actions, sizes.horizon, sizes.actions],
+  ])) {
+    if (found.length !== count || !found.every((one) => Number.isInteger(one) && one >= 0 && one < size)) {
+      throw new RangeError(`${name}: must be ${count} integers in [0, ${size - 1}]`);
+    }
+  }
+  if (rewards.length !== sizes.horizon || !rewards.every((one) => typeof one === "number" && one >= 0 && one <= 1)) {
+    throw new RangeError(`rewards: must be ${sizes.horizon} numbers in [0, 1]`);
+  }
+  const rows = actions.map((action, h) => sizes.row(states[h], action));
+  if (rows.some((one) => one < 0)) throw new RangeError("actions: one of them is not admissible in its state");
+  return { states, rows, rewards };
 }

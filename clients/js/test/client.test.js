@@ -95,6 +95,36 @@ test("a bad record is refused on the device, and may be said right then", async 
   assert.ok(asked.every((one) => one.path !== "/messages"));
 });
 
+test("under central trust the device checks the record, and a second try is possible", async () => {
+  const mask = [[true, true], [true, false], [true, true]];
+  const open = { trust: "joint", form: null, world: { states: 3, actions: 2, horizon: 5, rewards: [0, 1], mask } };
+  const shown = await published(open);
+  const { fetch } = service((path) => (path === "/plan" ? [200, shown] : usual(path)));
+  const place = await new Client("http://a.test", { promised: "central", fetch }).place("t");
+  const [states, , rewards] = LIFE;
+  const actions = [0, 0, 0, 1, 0];
+  for (const [life, words] of /** @type {[any, RegExp][]} */ ([
+    [[[0, 1, 2, 0, 1], actions, rewards], /states: must be 6/], [[[0, 1, 2, 0, 1, 3], actions, rewards], /states/],
+    [[states, [0, 0, 0, 1, 0.5], rewards], /actions/], [[states, [0, 1, 0, 1, 0], rewards], /not admissible/],
+    [[states, actions, [0, 1]], /rewards: must be 5/],
+  ])) assert.throws(() => place.message(.../** @type {[any, any, any]} */ (life)), words);
+  assert.deepEqual(place.message(states, actions, rewards).table.actions, actions);
+});
+
+test("a user without a place gets a published policy and uses no ticket", async () => {
+  const plans = [3, 4, 5].map((number) => ({ number, users: 5, policy: [[number, [0, 1]]] }));
+  for (const [fallback, number] of [[4, 4], [null, 5]]) {
+    const shown = await published({ plans, fallback });
+    const { asked, fetch } = service(() => [200, shown]);
+    const guest = await new Client("http://a.test", { promised: EPSILON, fetch }).guest();
+    assert.deepEqual([guest.number, guest.action(0, 0), guest.action(0, 1)], [number, number, 1]);
+    assert.throws(() => guest.action(0, 2), /must be of the study's world/);
+    assert.deepEqual(asked.map((one) => one.path), ["/plan"]);
+  }
+  const { fetch } = service(async () => [200, await published({ plans: [], over: true })]);
+  await assert.rejects(new Client("http://a.test", { promised: EPSILON, fetch }).guest(), (/** @type {any} */ error) => error.reason === "over" && error.final);
+});
+
 test("what is served is held to what was promised, before a ticket leaves", async () => {
   const counts = messages.find((/** @type {any} */ one) => one.name === "counts, gaussian, plain");
   const bits = messages.find((/** @type {any} */ one) => one.name === "bits, 13 fair flips");

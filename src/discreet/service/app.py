@@ -35,7 +35,9 @@ from discreet.service.batch_sums import opened_sum, written_sum
 from discreet.service.connection_limits import HEAD_BYTES
 from discreet.service.database import RequestResult, ReservationRequest, StaleWriter, Store, TicketMessage
 from discreet.service.error_causes import cause, where
+from discreet.service.frozen_mechanism import frozen
 from discreet.service.ingest import Busy, Intake
+from discreet.service.key_history import set_first_row
 from discreet.service.message_validation import (
     CentralAdmission,
     LocalAdmission,
@@ -46,6 +48,7 @@ from discreet.service.message_validation import (
 )
 from discreet.service.operator_page import POLICY, page, trouble_page
 from discreet.service.participant_statement import make_participant_statement
+from discreet.service.release_chain import head_of
 from discreet.service.release_worker import LEASE, Writer
 from discreet.service.study_config import MOST_RELEASES, Study
 from discreet.service.system_io import SYSTEM, Io
@@ -128,9 +131,10 @@ class Service:
     """
 
     def __init__(self, study: Study, store: Store, key: PrivateKey, io: Io = SYSTEM) -> None:
-        self.study, self.store, self._key, self.io = study, store, key, store.clocked(io)
+        self.study, self.store, self._key, self.io = frozen(study, store), store, key, store.clocked(io)
         holder = f"{socket.gethostname()}:{os.getpid()}:{io.random_bytes(4).hex()}"[-64:]
         self.admission, self.writer = self._parts(holder)
+        self.writer.head = head_of(study, store, self.io)
         self._wake = asyncio.Event()
         self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after, self.io)
         self.turn, self.over, self.newest = -1, False, 0
@@ -141,6 +145,8 @@ class Service:
         self.told = content
         signature = key.sign("discreet service, 1", content)
         store.bind_key(key.public)
+        if isinstance(self.writer, Writer):
+            set_first_row(self.study, store, key)
         self.statement = codec.canonical({**content, "signature": signature})
         self._tasks: list[asyncio.Task[None]] = []
         self.failed = ""  # reason why no more releases are made
@@ -191,6 +197,7 @@ class Service:
             pydantic_core.from_json(self.store.about()["ledger"]),
             self._key.public,
             self.store.close_rule(),
+            self.store.programs(),
         )
 
     @property
@@ -328,6 +335,7 @@ class Service:
             "shuffler": None if study.shuffler is None else dict(study.shuffler),
             "answer_within": study.answer_within,
             "fallback": fallback,
+            "chain": {"turn": turn, "link": self.store.link(turn)},
         }
         signed = {
             "content": content, "key": self._key.public,
@@ -548,6 +556,22 @@ class Service:
         headers = {"ETag": f'"{found[1][:32]}"', "Cache-Control": "public, max-age=31536000, immutable"}
         return Response(found[0], 200, headers, "application/json")
 
+    async def log(self, first: str) -> Response:
+        """Handle GET /log: links of the published releases, versions and keys, for witnesses."""
+        known = first.isascii() and first.isdigit() and len(first) < 10
+        if not known:
+            raise ServiceError("malformed", "from: must be the number of a release")
+        links = await self.io.in_thread(self.store.log, int(first))
+        programs = await self.io.in_thread(self.store.programs)
+        rows = await self.io.in_thread(self.store.key_rows)
+        content = {"identity": self.study.identity, "links": links, "programs": programs, "keys": rows}
+        return _json(200, content, {"Cache-Control": "no-cache"})
+
+    async def keys(self) -> Response:
+        """Handle GET /keys: all keys of the service, each signed by the one before."""
+        rows = await self.io.in_thread(self.store.key_rows)
+        return _json(200, {"identity": self.study.identity, "keys": rows}, {"Cache-Control": "no-cache"})
+
     async def healthy(self) -> Response:
         """Handle GET /health."""
         try:
@@ -713,6 +737,14 @@ def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
     @app.get("/releases/{number}", **texts.releases)
     async def releases(request: Request) -> Response:
         return await service.released(request.path_params["number"])
+
+    @app.get("/log", **texts.log)
+    async def log(request: Request) -> Response:
+        return await service.log(request.query_params.get("from", "0"))
+
+    @app.get("/keys", **texts.keys)
+    async def keys() -> Response:
+        return await service.keys()
 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:

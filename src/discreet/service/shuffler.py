@@ -263,7 +263,8 @@ class ShufflerService(Service):
         return ShuffleAdmission(), forwarder
 
     def _content(self) -> dict[str, Any]:
-        return make_participant_statement(self.study, None, self._key.public)
+        programs = self.store.programs()
+        return make_participant_statement(self.study, None, self._key.public, programs=programs)
 
     def _pause(self) -> float:
         """Return the seconds until the next check for work.

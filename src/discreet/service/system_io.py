@@ -14,13 +14,15 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import httpx
+
+from discreet.utils.sync_folder import sync_folder
 
 __all__ = ["SYSTEM", "Io"]
 
@@ -80,19 +82,55 @@ class Io:
         """Return ``size`` secret random bytes as text for addresses (base64)."""
         return base64.urlsafe_b64encode(self.random_bytes(size)).rstrip(b"=").decode()
 
-    def append(self, path: Path, content: bytes) -> None:
-        """Append bytes to a file that only its owner can read. They are on the disk when this returns."""
+    def append(self, path: Path, content: bytes, at: int | None = None) -> None:
+        """Append bytes to a file that only its owner can read. They are on the disk when this returns.
+
+        at : length to which the file is cut before; None: it is not cut.
+        """
+        new = not path.exists()
         file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         try:
+            if at is not None:
+                os.ftruncate(file, at)
             while content:
                 content = content[os.write(file, content) :]
             os.fsync(file)
         finally:
             os.close(file)
+        if new:
+            sync_folder(path.parent)
 
     def read(self, path: Path) -> bytes:
         """Return the content of a file; empty if the file does not exist."""
         return path.read_bytes() if path.exists() else b""
+
+    def tail(self, path: Path, most: int) -> tuple[int, bytes] | None:
+        """Return at most ``most`` bytes at the end of a file, and the number of bytes before them.
+
+        Returns None if the file does not exist.
+        """
+        try:
+            with open(path, "rb") as file:
+                at = max(0, file.seek(0, os.SEEK_END) - most)
+                file.seek(at)
+                return at, file.read(most)
+        except FileNotFoundError:
+            return None
+
+    @contextmanager
+    def locked(self, path: Path) -> Iterator[None]:
+        """Lock a file, against other processes that lock it too. The file must exist."""
+        try:
+            import fcntl
+        except ImportError:  # Windows, where a database has one process
+            yield
+            return
+        file = os.open(path, os.O_RDWR)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
 
     def http(self, url: str, timeout: float) -> httpx.Client:
         """Return a client for the process at an address.
