@@ -302,12 +302,20 @@ def stand_ins(kind: StoreName) -> Iterator[None]:
         brought = release_worker.brought_back
         if kind == "dictionary":
             admission = ModelAdmission()
-            put(app, admission_of=lambda *_: admission)
+            put(
+                app,
+                admission_of=lambda *_: admission,
+                frozen=lambda study, _: study,
+                head_of=lambda *_: None,
+                set_first_row=lambda *_: None,
+            )
             names = ("canonical", "plan_table", "policy_of")
             real = {name: getattr(codec, name) for name in names}
             put(
                 release_worker,
                 admission_of=lambda *_: admission,
+                frozen=lambda study, _: study,
+                check_learner=lambda *_: -1,
                 _planned=_model_planned,
                 _drawn=_model_drawn,
                 codec=SimpleNamespace(exact=_model_exact, of_exact=_model_of_exact, **real),

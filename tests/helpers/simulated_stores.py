@@ -228,6 +228,12 @@ class DictionaryStore:
     def bind_key(self, public: str) -> None:
         pass
 
+    def programs(self) -> list[Any]:
+        return []
+
+    def link(self, turn: int) -> str:
+        return ""
+
     @transaction(False)
     def about(self) -> dict[str, Any]:
         d = self.d
@@ -465,7 +471,7 @@ class DictionaryStore:
         return int(lease[1])
 
     @transaction(True, shown=False)
-    def keep(self, token: int, now: float, lasts: float) -> bool:
+    def keep(self, token: int, now: float, lasts: float, *, beat: bool = False) -> bool:
         lease = self.d["lease"]
         if lease[1] != token or not now < lease[2] <= now + 2 * lasts:
             return False
