@@ -302,12 +302,20 @@ def stand_ins(kind: StoreName) -> Iterator[None]:
         brought = release_worker.brought_back
         if kind == "dictionary":
             admission = ModelAdmission()
-            put(app, admission_of=lambda *_: admission)
+            put(
+                app,
+                admission_of=lambda *_: admission,
+                frozen=lambda study, _: study,
+                head_of=lambda *_: None,
+                set_first_row=lambda *_: None,
+            )
             names = ("canonical", "plan_table", "policy_of")
             real = {name: getattr(codec, name) for name in names}
             put(
                 release_worker,
                 admission_of=lambda *_: admission,
+                frozen=lambda study, _: study,
+                check_learner=lambda *_: -1,
                 _planned=_model_planned,
                 _drawn=_model_drawn,
                 codec=SimpleNamespace(exact=_model_exact, of_exact=_model_of_exact, **real),
@@ -369,7 +377,7 @@ class World:
         on = lambda *values: rng.choice((0.0, *values))  # noqa: E731
         self.lossy, self.odd_clocks = on(0.05), on(0.5)
         self.system.slow = on(0.03, 0.3 if kind == "dictionary" else 0.6)
-        self.system.faults = Faults(on(0.003), on(0.02), on(0.02), on(0.01, 0.05))
+        self.system.faults = Faults(on(0.003), on(0.02), on(0.02), on(0.03, 0.2))
         self.chaotic, self.calm = True, 0.0
         # without steps of the clock, and threads that read it and are then held up
         self.timely = not self.system.slow

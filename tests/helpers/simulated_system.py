@@ -202,7 +202,7 @@ class Faults:
     kill: float = 0.0  # at a transaction: before it, before its commit, after its commit
     refuse: float = 0.0  # the transaction fails, and nothing is stored
     forget: float = 0.0  # the transaction is stored, and its caller gets an error
-    freeze: float = 0.0  # a thread is held up for longer than a lease
+    freeze: float = 0.0  # before a write, the process is held up for longer than a lease
     full: bool = False  # no transaction that writes is stored
 
 
@@ -280,7 +280,7 @@ class SimulatedIo(Io):
             await asyncio.sleep(0.03 * rng.random())
         await self._resumed()
         # a turn has many transactions, so it is held up more often than others
-        slow = max(system.slow, 0.1) if system.slow and function.__name__ == "_turn" else system.slow
+        slow = max(system.slow, 0.3) if system.slow and function.__name__ == "_turn" else system.slow
         if not process.threads and rng.random() >= slow:
             return function(*given)
         system.held += 1
@@ -328,8 +328,9 @@ class SimulatedIo(Io):
             chance = rng.random()
             if process.resumes > system.loop.clock:
                 process.hold(process.resumes - system.loop.clock)
-            elif chance < faults.freeze:
-                process.hold(4.0 + 8.0 * rng.random())
+            elif write and place == "begin" and chance < faults.freeze:
+                process.resumes = system.loop.clock + 4.0 + 8.0 * rng.random()
+                process.hold(process.resumes - system.loop.clock)
             elif chance < 0.4:
                 process.hold(0.2 * rng.random() ** 2)
         if faults.kill and rng.random() < faults.kill:

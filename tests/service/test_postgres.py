@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from serving import a_study, a_writer, central, stopped
+from serving import Clocked, a_study, a_writer, central, stopped
 
 from discreet.service.database import TABLES, ReservationRequest, StaleWriter, Store, hashed
 from discreet.service.message_validation import CentralAdmission
@@ -95,6 +95,7 @@ def test_a_study_on_postgresql(url: str) -> None:
     assert not first.created(study.identity)
     begin_study(study, first)
     assert second.created(study.identity)
+    assert abs(first.clocked(Clocked(lambda: 0.0)).now() - time.time()) < 60.0  # the clock of the server
     with pytest.raises(ValueError, match="holds a study already"):
         begin_study(study, second)
     admission = CentralAdmission(study.layout)
