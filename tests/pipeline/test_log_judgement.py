@@ -67,6 +67,7 @@ def test_a_judgement_verifies_with_its_ledger(tmp_path):
     assert facts["gain"]["low"] > 0.0
     assert facts["value"]["estimate"] == pytest.approx(2 * 0.6, abs=0.1)  # in the units of the schema
     assert log_facts(tmp_path) is None
+    assert "no ledger was given" in verify_log(found.folder)[-1]
 
 
 @pytest.mark.parametrize("where", ["sums", "scale", "cap", "page", "shown", "schema", "foreign", "statement"])

@@ -27,7 +27,7 @@ def judge(
         list[str] | None, typer.Option(help="Parquet or CSV file, or folder, of decisions. Repeatable.")
     ] = None,
     schema: Annotated[
-        Path | None, typer.Option(help="SCHEMA.toml with horizon = 1 and [context] with propensity.")
+        Path | None, typer.Option(help="SCHEMA.toml with horizon = 1 and a column of propensities.")
     ] = None,
     epsilon: BudgetEpsilon = None,
     delta: BudgetDelta = None,

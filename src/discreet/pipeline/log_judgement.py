@@ -310,11 +310,12 @@ def _read(
 
 
 def _probabilities(table: pa.Table, name: str) -> Floats:
-    """Return the probabilities in a column. Raises ``DataError`` if one of them is not in [0, 1]."""
+    """Return the probabilities in a column. Raises ``DataError`` if a cell is not in [0, 1]."""
     try:
         found = pc.cast(table[name], pa.float64(), safe=False).to_numpy()
     except pa.ArrowException:
-        raise ValueError(f"column {name!r}: must hold numbers") from None
+        text = f"column {name!r}: must hold numbers, has another text"
+        raise DataError(text, {"propensity": len(table)}, ("propensity", 0)) from None
     bad = np.flatnonzero(~((found >= 0.0) & (found <= 1.0)))
     if bad.size:
         raise DataError(
@@ -546,7 +547,9 @@ def verify_log(folder: str | Path, ledger: Ledger | None = None) -> tuple[str, .
         raise ValueError(f"{folder / PAGE}: does not follow from {FACTS}")
     if ledger is not None:
         _held(folder, facts, ledger)
-    return ("that the sums are those of the log", "that the probabilities in the log are right")
+    unread = ledger is None and facts["ledger"] is not None
+    of_ledger = ("that the ledger has this release, because no ledger was given",) if unread else ()
+    return ("that the sums are those of the log", "that the probabilities in the log are right", *of_ledger)
 
 
 def _held(folder: Path, facts: Mapping[str, Any], ledger: Ledger) -> None:

@@ -67,6 +67,11 @@ def test_estimates_without_noise(least):
     assert found.shown == (found.gain.low > 0.0)
 
 
+def test_tiny_probabilities_give_the_cap_without_a_warning():
+    found = LogQuestion(10.0).weights([1.0, 0.5, 0.0, 0.3], [5e-324, 1e-310, 5e-324, 0.6])
+    assert found.tolist() == [10.0, 10.0, 0.0, 0.5]
+
+
 def test_a_wrong_least_probability_is_not_used():
     weights, y, _, _ = world()
     question = LogQuestion(10.0, 0.4, 0.1)

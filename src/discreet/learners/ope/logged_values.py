@@ -192,7 +192,9 @@ class LogQuestion:
 
         policy : (n,) probabilities of the actions under the policy. logged : (n,) when they were taken.
         """
-        found: Floats = np.minimum(np.asarray(policy, np.float64) / np.asarray(logged, np.float64), self.cap)
+        with np.errstate(over="ignore"):  # a tiny probability gives the cap; a warning would reveal data
+            ratio = np.asarray(policy, np.float64) / np.asarray(logged, np.float64)
+        found: Floats = np.minimum(ratio, self.cap)
         return found
 
     def vectors(self, weights: ArrayLike, rewards: ArrayLike) -> Floats:

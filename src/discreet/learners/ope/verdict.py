@@ -124,15 +124,15 @@ def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency 
     """
     asked = checks.real("hidden_cause", asked, 1.0, LARGEST)
     gain = path.gain(count)
-    found = consistency_of(path.told) if found is None else found
+    found = consistency_of(path.sums) if found is None else found
     cause = hidden_cause(path, count, gain, found)
     own = path.order[:count]
-    share = found.covered(path.visits[own], path.told.layout.row_index[own, path.action[own]])
+    share = found.covered(path.visits[own], path.sums.layout.row_index[own, path.action[own]])
     hinted = path.measured == "returns" and min(found.contrasts.hint, found.levels.hint) < _HINT
     kind = kind_of(
         count, gain, found, cause.each_step >= asked, found.tested and share >= COVERED and not hinted
     )
-    return Verdict(kind, gain, asked, cause, found, share, hinted, censored_share(path.told))
+    return Verdict(kind, gain, asked, cause, found, share, hinted, censored_share(path.sums))
 
 
 def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
@@ -144,13 +144,13 @@ def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
     """
     if not path.clear(count):
         return False
-    told, own = path.told, path.order[:count]
-    model = model_of(told)
-    rows = told.layout.row_index[own, path.action[own]]
-    if covered(testable(told, model), path.visits[own], rows) < COVERED:
+    sums, own = path.sums, path.order[:count]
+    model = model_of(sums)
+    rows = sums.layout.row_index[own, path.action[own]]
+    if covered(testable(sums, model), path.visits[own], rows) < COVERED:
         return False
     gain = path.worst(count)
-    return largest_strength(gain, told, lambda s: loss_each_step(path, count, s, model), asked) >= asked
+    return largest_strength(gain, sums, lambda s: loss_each_step(path, count, s, model), asked) >= asked
 
 
 def kind_of(count: int, gain: Gain, found: Consistency, strong: bool, checked: bool) -> str:
