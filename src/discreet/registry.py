@@ -87,7 +87,7 @@ def _entries(kind: Kind, *rows: tuple[Any, ...]) -> dict[tuple[Kind, str], Regis
 _ONLINE, _OFFLINE = "discreet.learners.online", "discreet.learners.offline"
 _PRIVATIZERS = "discreet.mechanisms.privatizers"
 _MIXTURES = "none, central, local; linear mixtures (linear-mixture, hypercube)"
-_CONTEXTS = "none, central, local; worlds of contexts"
+_CONTEXTS = "any privatizer; worlds of contexts"
 _VECTORS = "none, central without trees; tables of states and actions"
 _TRUNCATED = "any privatizer; heavy-riverswim, or worlds of discreet.envs.heavy_tailed"
 _EXACT = "none: it needs exact sums (a baseline)"

@@ -22,10 +22,10 @@ LINEAR = {
 PRESETS = (None, "paper")
 REFUSED = {
     *product(("psrl", "rlsvi"), PRIVATE, PRESETS),
-    *product(LINEAR, ("shuffle",), PRESETS),
+    *product([one for one in LINEAR if one not in CONTEXTS], ("shuffle",), PRESETS),
     *product(("joint", "dp-pg", "dp-npg"), ("local", "shuffle"), PRESETS),
     *product(("noise-aware", "joint", "dp-pg", "dp-npg"), ("central",), ("paper",)),
-    *product(CONTEXTS, ("central", "local"), ("paper",)),
+    *product(CONTEXTS, PRIVATE, ("paper",)),
     ("lsvi-ucb", "local", "paper"), *product(("private-lsvi-ucb",), ("local",), PRESETS),
 }  # fmt: skip
 TYPED = re.compile(

@@ -26,13 +26,13 @@ import numpy as np
 
 from discreet import registry
 from discreet.core import checks
-from discreet.device.feature_map import FeatureMap
 from discreet.envs.context_worlds import ContextWorld
 from discreet.experiments import build_run, sweep
 from discreet.experiments.engine import Engine
 from discreet.experiments.run_config import TUNING, RunConfig, made_by
 from discreet.experiments.search_space import Range, draw, search_space, usual_space
 from discreet.experiments.training_worlds import CONTEXT_WORLDS, TRAINING_WORLDS
+from discreet.mechanisms.features import FeatureMap
 from discreet.utils.atomic_file import write_aside
 from discreet.utils.markdown_table import html
 from discreet.utils.toml_file import flat_options, read_toml, to_toml

@@ -289,8 +289,8 @@ def _published_lsvi(
 def _published(spec: Budgeted, query: LinearQuery, users: int | None) -> dict[str, Floats]:
     if isinstance(query, ContextQuery):
         raise ValueError(
-            "privatizer: calibration must be 'exact', without preset 'paper', for linear-bandit; no paper "
-            "prints a noise scale for its sums"
+            "privatizer: calibration must be 'exact', without preset 'paper', for learners of contexts; "
+            "options of the learner, such as bonus_scale = 1, can be the printed ones"
         )
     if not isinstance(query, MixtureQuery) or query.rewards is not None:
         raise ValueError(
