@@ -40,7 +40,7 @@ PRIVACY = {
 
 
 def runs(world: str, privacy: str, users: int, seeds: int) -> np.ndarray:
-    """Return (seeds, 2) shares of the uniform policy's regret, in percent: of all users, and of the last quarter."""
+    """Return (seeds, 2) shares of the uniform policy's regret in percent: all users, and the last quarter."""
     found = []
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         setup = ContextSetup(WORLDS[world](seed), dr.learners.LinearBandit(), PRIVACY[privacy], users)
@@ -59,7 +59,7 @@ def shares(world: str, privacy: str, users: int, seeds: int) -> tuple[float, flo
 
 
 def ratio(world: str, privacy: str, users: int, seeds: int) -> str:
-    """Return mean regrets under shuffle and central privacy, and their ratio with its standard error over seeds."""
+    """Return mean regrets under shuffle and central privacy, and their ratio ± its standard error."""
     own, other = (runs(world, f"{trust}-{privacy}", users, seeds)[:, 0] for trust in ("shuffle", "central"))
     found = own.mean() / other.mean()
     error = (own - found * other).std(ddof=1) / np.sqrt(seeds) / other.mean()
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--privacy", nargs="*", default=list(PRIVACY), choices=list(PRIVACY))
-    parser.add_argument("--shuffle", nargs="*", choices=["1", "10"], help="compare shuffle with central at these ε")
+    parser.add_argument("--shuffle", nargs="*", choices=["1", "10"], help="compare with central at these ε")
     given = parser.parse_args(argv)
     if given.shuffle:
         print("| world | " + " | ".join(f"ε = {e}" for e in given.shuffle) + " |")

@@ -49,10 +49,12 @@ def test_bound_of_one_coordinate(v, d, order):
         assert bound <= true * 1.01 + order * d / v  # the bound is near
 
 
-@pytest.mark.parametrize("pairs", [((50.0, 3), (80.0, 5)), ((400.0, 20), (4000.0, 30)), ((20.0, 1), (30.0, 1))])
+@pytest.mark.parametrize(
+    "pairs", [((50.0, 3), (80.0, 5)), ((400.0, 20), (4000.0, 30)), ((20.0, 1), (30.0, 1))]
+)
 @pytest.mark.parametrize("delta", [1e-3, 1e-6])
 def test_epsilon_of_products_holds_in_the_hockey_stick(pairs, delta):
-    """The two-dimensional hockey-stick divergence at the stated epsilon is at most delta, in both directions."""
+    """The hockey-stick divergence of a pair at the stated epsilon is at most delta, in both directions."""
     epsilon = loss(pairs).epsilon(delta)
     if not math.isfinite(epsilon):
         pytest.skip("no epsilon")
