@@ -6,6 +6,7 @@ import pytest
 import discreet as dr
 from discreet import envs
 from discreet.core.releases import Plan, Schedule
+from discreet.core.rng import SecureRng
 from discreet.device.feature_map import FeatureMap
 from discreet.device.linear_forms import GRAM, RESPONSE
 from discreet.device.message_envelope import MessageRejected
@@ -19,6 +20,7 @@ from discreet.mechanisms.shuffle.skellam_session import BatchSum, SkellamChannel
 QUERY = ContextQuery(features=FeatureMap({"a": (-1, 1), "b": (-1, 1)}, 2))
 POLICY = np.zeros((2, 3))
 PRIVACY = dr.Shuffle(epsilon=2.0, delta=1e-6)
+LITTLE = dr.Shuffle(epsilon=20.0, delta=1e-6)  # few draws for each message
 
 
 def people(n, seed=0):
@@ -38,9 +40,7 @@ def opened(privatizer=PRIVACY, source=dr.Seeded(3), n=20):
 
 def coins_of(session, user):
     return (
-        dr.SecureRng()
-        if session.guarantee.randomness == "secure"
-        else SeededRng(np.zeros(2, np.uint64), user)
+        SecureRng() if session.guarantee.randomness == "secure" else SeededRng(np.zeros(2, np.uint64), user)
     )
 
 
@@ -86,7 +86,7 @@ def test_the_mechanism_is_calibrated_and_states_its_loss():
 
 
 def test_too_few_messages_release_nothing():
-    with opened() as session:
+    with opened(LITTLE) as session:
         fill(session, people(9))
         session.begin(Plan(POLICY, 1))
         session.absent()
@@ -95,7 +95,7 @@ def test_too_few_messages_release_nothing():
         assert session.release().users == 0  # the batch is deleted
         fill(session, people(10, 1))
         assert session.release().estimates[GRAM].covers == 10
-    with opened(dr.Shuffle(epsilon=2.0, delta=1e-6, dishonest=0.3)) as session:
+    with opened(dr.Shuffle(epsilon=20.0, delta=1e-6, dishonest=0.3)) as session:
         fill(session, people(7))
         session.begin(Plan(POLICY, 3))
         session.absent(3)
@@ -133,22 +133,23 @@ def test_messages_that_are_refused():
 
 
 def test_a_saved_session_goes_on_with_the_same_sums(tmp_path):
-    with opened() as session:
+    with opened(LITTLE) as session:
         encoder = session.begin(Plan(POLICY, 10))
         messages = [encoder(one, session.open_plan, coins_of(session, i)) for i, one in enumerate(people(10))]
+        device, guarantee = session.device, session.guarantee
+        total = sum(device.read(1, message.message)[1] for message in messages)
         for message in messages[:6]:
             session.submit(message)
         session.save(tmp_path / "state")
-        again = dr.mechanisms.restore(tmp_path / "state")
+    with dr.mechanisms.restore(tmp_path / "state") as again:
         with pytest.raises(MessageRejected, match="came before"):
             again.submit(messages[0])
         for message in messages[6:]:
-            session.submit(message)
             again.submit(message)
-        one, other = session.release().estimates, again.release().estimates
-        assert np.array_equal(one[GRAM].value, other[GRAM].value)
-        assert again.guarantee == session.guarantee
-        again.close()
+        found = again.release().estimates
+        for name, table in QUERY.from_cells(total * device.cell_units).items():
+            assert np.array_equal(found[name].value, table)
+        assert again.guarantee == guarantee
 
 
 def test_sums_of_another_process():
@@ -175,11 +176,11 @@ def test_options_for_counts_are_refused():
         opened(dr.Shuffle(epsilon=1e-7, delta=1e-6))
 
 
-def test_stepwise_and_batched_simulation_have_the_same_law():
-    """Means of the regret of 12 runs each; same plans in the first batch, bit for bit."""
+def test_stepwise_and_batched_simulation():
+    """The first batch has the same plan, bit for bit, and both repeat with the seed."""
     world = envs.shared_contexts(3, 2, seed=1)
     setups = [
-        ContextSetup(world, dr.learners.LinearBandit(first=100), PRIVACY, 400, stepwise=stepwise)
+        ContextSetup(world, dr.learners.LinearBandit(first=60), LITTLE, 150, stepwise=stepwise)
         for stepwise in (False, True)
     ]
     assert setups[0].guarantee == setups[1].guarantee
@@ -192,23 +193,21 @@ def test_stepwise_and_batched_simulation_have_the_same_law():
 @pytest.mark.statistics
 @pytest.mark.parametrize("stepwise", [False, True])
 def test_law_of_the_noise_of_a_release(stepwise):
-    """Mean and variance of 300 releases within 5.6 standard errors in each of 18 cells: alarm below 1e-6."""
+    """Mean and variance of 100 releases within 5.6 standard errors in each of 18 cells: alarm below 1e-6."""
     records, noise = people(10), []
-    for run in range(300):
-        with opened(source=dr.Seeded(9, run)) as session:
-            exact = QUERY.to_cells(session.begin(Plan(POLICY, 10)) and session.device.sums(records))
+    for run in range(100):
+        with opened(LITTLE, dr.Seeded(9, run)) as session:
+            encoder = session.begin(Plan(POLICY, 10))
+            exact = QUERY.to_cells(session.device.sums(records))
             if stepwise:
-                encoder = session.open_encoder
                 for i, one in enumerate(records):
                     session.submit(encoder(one, session.open_plan, SeededRng(session.channel.key, i)))
             else:
                 session.submit_sum(session.device.sums(records), 10)
-            cells = session.channel.read_out
             variance = 10 * np.repeat(session.mechanism.variances(0), np.diff(QUERY.offsets)).astype(float)
             units = session.state["shufflers"][-1].device.cell_units
             summed = session.state["shufflers"][-1]._sums
-            assert callable(cells)
             noise.append((summed - exact / units) / np.sqrt(variance))
     noise = np.array(noise)
-    assert (np.abs(noise.mean(axis=0)) < 5.6 / np.sqrt(300)).all()
-    assert (np.abs(noise.var(axis=0) - 1) < 5.6 * np.sqrt(2 / 300)).all()
+    assert (np.abs(noise.mean(axis=0)) < 5.6 / np.sqrt(100)).all()
+    assert (np.abs(noise.var(axis=0) - 1) < 5.6 * np.sqrt(2 / 100)).all()

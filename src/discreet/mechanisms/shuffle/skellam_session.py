@@ -91,9 +91,9 @@ def skellam_mechanism(
 
     The noise scale is the least, up to a relative 1e-6, whose loss is at most ``epsilon`` at ``delta``.
 
-    Raises ``ValueError`` if no noise scale up to 10^6 is enough.
+    Raises ``ValueError`` if no noise scale up to 10^4 is enough.
     """
-    low, high = 1e-3, 1e6
+    low, high = 1e-3, 1e4
     if _loss(query, _targets(query, high)).epsilon(delta) > epsilon:
         raise ValueError(f"epsilon = {epsilon!r}: no noise scale up to {high:g} is enough")
     while high > low * (1 + 1e-6):
