@@ -1,16 +1,21 @@
-"""Regret of the contextual learner in simulated worlds of contexts.
+"""Regret of learners for contexts in simulated worlds of contexts, at the same true privacy loss.
 
-    python -m benchmarks.contexts [--users 10000] [--seeds 6] [--privacy central-1 ...]
+    python -m benchmarks.contexts [--users 10000] [--seeds 6] [--cells "ours central-1" "tree central-1" ...]
 
 A cell is mean regret as a share of the uniform policy's, ± its standard error over seeds, and the same share
-over the last quarter of users, with the largest value of a run. Each seed has a world of its own. The tables
-are in benchmarks/contexts.md.
+over the last quarter of users, with the largest value of a run. Each seed has a world of its own. All rows of
+a seed have the same world. The options of the other learners are those of ``discreet tune``. Learners called
+"oracle" have the best of :data:`ORACLE` for each world, which nobody could know. The tables are in
+benchmarks/contexts.md.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -29,50 +34,107 @@ WORLDS: dict[str, Callable[[int], dr.envs.ContextWorld]] = {
     "logit p5 A3": lambda seed: envs.per_action_contexts(4, 3, link="logit", seed=seed),
     "fixed arms d10 A20": lambda seed: envs.fixed_arms(10, 20, seed=seed),
 }
-PRIVACY = {
-    "none": dr.NoPrivacy(),
-    "central-10": dr.Central(epsilon=10.0, delta=1e-6),
-    "central-1": dr.Central(epsilon=1.0, delta=1e-6),
-    "shuffle-10": dr.Shuffle(epsilon=10.0, delta=1e-6),
-    "shuffle-1": dr.Shuffle(epsilon=1.0, delta=1e-6),
-    "local-10": dr.Local(epsilon=10.0, delta=1e-6),
+PRIVACY: dict[str, dict[str, float]] = {
+    "none": {},
+    "central-10": {"epsilon": 10.0, "delta": 1e-6},
+    "central-1": {"epsilon": 1.0, "delta": 1e-6},
+    "shuffle-10": {"epsilon": 10.0, "delta": 1e-6},
+    "shuffle-1": {"epsilon": 1.0, "delta": 1e-6},
+    "local-10": {"epsilon": 10.0, "delta": 1e-6},
 }
+TUNED: dict[str, dict[str, float]] = {  # options of the best trial; see benchmarks/contexts.md
+    "tree central-1": {"bonus_scale": 0.001753, "ridge": 6.475},
+    "tree central-10": {"bonus_scale": 0.001753, "ridge": 6.475},
+    "batches central-1": {"bonus_scale": 0.005641},
+    "batches central-10": {"ridge": 3.048, "lam": 0.4617},
+    "zheng local-10": {"ridge": 10.83},
+}
+CELLS = (
+    "ours none", "lin-ucb none", "lin-ts none",
+    *(
+        f"{name} {privacy}"
+        for privacy in ("central-10", "central-1")
+        for name in ("ours", "tree", "tree-oracle", "batches")
+    ),
+    *(f"{name} local-10" for name in ("ours", "zheng", "zheng-oracle")),
+)  # fmt: skip
+ORACLE = tuple(product((0.0, 0.005, 0.02), (1.0, 6.0)))  # bonus_scale, ridge
 
 
-def runs(world: str, privacy: str, users: int, seeds: int) -> np.ndarray:
-    """Return (seeds, 2) shares of the uniform policy's regret in percent: all users, and the last quarter."""
+def parts(cell: str) -> tuple[list[Any], Any]:
+    """Return the learners of a cell, of which the best counts, and its privatizer."""
+    name, privacy = cell.split()
+    options = TUNED.get(cell, {})
+    learners = dr.learners
+    tree: dict[str, Any] = {"release": "tree", "leaf": "user"} if name.startswith("tree") else {}
+    budget = PRIVACY[privacy]
+    privatizer: Any = dr.NoPrivacy()
+    if privacy.startswith("central"):
+        privatizer = dr.Central(**budget, **tree)
+    elif privacy.startswith("shuffle"):
+        privatizer = dr.Shuffle(**budget)
+    elif privacy.startswith("local"):
+        privatizer = dr.Local(**budget)
+    if name.endswith("-oracle"):
+        return [learners.LinUCB(bonus_scale=bonus, ridge=ridge) for bonus, ridge in ORACLE], privatizer
+    kinds: dict[str, Any] = {
+        "ours": learners.LinearBandit, "batches": learners.BatchedLinUCB, "lin-ts": learners.LinTS,
+    }  # fmt: skip
+    return [kinds.get(name, learners.LinUCB)(**options)], privatizer
+
+
+@cache
+def instance(world: str, seed: int) -> tuple[dr.envs.ContextWorld, float]:
+    """Return an environment and the regret of the uniform policy per user."""
+    made = WORLDS[world](seed)
+    setup = ContextSetup(made, dr.learners.LinearBandit(), dr.NoPrivacy(), 100)
+    return made, setup.optimal_value - setup.uniform_value
+
+
+def runs(world: str, learner: Any, privatizer: Any, users: int, seeds: int) -> np.ndarray:
+    """Return (seeds, 2) shares of the uniform policy's regret, in percent: of all users, and of the last
+    quarter.
+    """
     found = []
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
-        setup = ContextSetup(WORLDS[world](seed), dr.learners.LinearBandit(), PRIVACY[privacy], users)
-        run = setup.run(seed, 0)
-        uniform = (setup.optimal_value - setup.uniform_value) * users
+        made, uniform = instance(world, seed)
+        run = ContextSetup(made, learner, privatizer, users).run(seed, 0)
         begin = float(np.interp(0.75 * users, run.episodes, run.regret))
         last = float(run.regret[-1])
-        found.append((last / uniform, (last - begin) / (uniform / 4)))
+        found.append((last / (uniform * users), (last - begin) / (uniform * users / 4)))
     return 100.0 * np.array(found)
 
 
-def shares(world: str, privacy: str, users: int, seeds: int) -> tuple[float, float, float, float]:
+def shares(world: str, cell: str, users: int, seeds: int) -> tuple[float, float, float, float]:
     """Return mean share, its standard error, mean late share and largest late share, in percent."""
-    whole, late = runs(world, privacy, users, seeds).T
-    return whole.mean(), whole.std(ddof=1) / np.sqrt(seeds), late.mean(), late.max()
+    learners, privatizer = parts(cell)
+    found = []
+    for learner in learners:
+        whole, late = runs(world, learner, privatizer, users, seeds).T
+        found.append((whole.mean(), whole.std(ddof=1) / np.sqrt(seeds), late.mean(), late.max()))
+    return min(found)
 
 
-def ratio(world: str, privacy: str, users: int, seeds: int) -> str:
-    """Return mean regrets under shuffle and central privacy, and their ratio ± its standard error."""
-    own, other = (runs(world, f"{trust}-{privacy}", users, seeds)[:, 0] for trust in ("shuffle", "central"))
+def ratio(world: str, epsilon: str, users: int, seeds: int) -> str:
+    """Return mean regrets under shuffle and central privacy, and their ratio with its standard error over
+    seeds.
+    """
+    both = (parts(f"ours {trust}-{epsilon}") for trust in ("shuffle", "central"))
+    own, other = (runs(world, learner, privatizer, users, seeds)[:, 0] for (learner,), privatizer in both)
     found = own.mean() / other.mean()
     error = (own - found * other).std(ddof=1) / np.sqrt(seeds) / other.mean()
     return f"{own.mean():.2f} / {other.mean():.2f} = {found:.3f} ± {error:.3f}"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print one table: a row for each world, a column for each privacy setting."""
+    """Print one table: a row for each world, a column for each cell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--privacy", nargs="*", default=list(PRIVACY), choices=list(PRIVACY))
-    parser.add_argument("--shuffle", nargs="*", choices=["1", "10"], help="compare with central at these ε")
+    parser.add_argument("--cells", nargs="*", default=list(CELLS), choices=list(CELLS))
+    parser.add_argument(
+        "--shuffle", nargs="*", choices=["1", "10"], help="compare shuffle with central at these ε"
+    )
     given = parser.parse_args(argv)
     if given.shuffle:
         print("| world | " + " | ".join(f"ε = {e}" for e in given.shuffle) + " |")
@@ -81,13 +143,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             cells = [ratio(world, e, given.users, given.seeds) for e in given.shuffle]
             print(f"| {world} | " + " | ".join(cells) + " |", flush=True)
         return
-    print("| world | " + " | ".join(given.privacy) + " |\n|---" + "|---" * len(given.privacy) + "|")
+    print("| world | " + " | ".join(given.cells) + " |\n|---" + "|---" * len(given.cells) + "|")
     for world in WORLDS:
         cells = []
-        for privacy in given.privacy:
-            mean, error, late, worst = shares(world, privacy, given.users, given.seeds)
-            cells.append(f"{mean:.2f} ± {error:.2f} % (late {late:.2f}, worst {worst:.2f})")
+        for cell in given.cells:
+            mean, error, late, worst = shares(world, cell, given.users, given.seeds)
+            cells.append(f"{mean:.2f} ± {error:.2f} (late {late:.2f}, worst {worst:.2f})")
         print(f"| {world} | " + " | ".join(cells) + " |", flush=True)
+        instance.cache_clear()
 
 
 if __name__ == "__main__":

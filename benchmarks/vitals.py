@@ -58,7 +58,10 @@ def judged(
     half = np.random.default_rng([seed, 2]).random(len(stays.returns)) < 0.5
     people = stored(stays)
     record, release, policy = learned(world, people.of(half), epsilon, seed)
-    question, query = AdvantageQuestion(policy, release, world.horizon), ClippedSum.matching(record, 2)
+    question, query = (
+        AdvantageQuestion(policy, release, world.horizon),
+        ClippedSum.matching(record, AdvantageQuestion.SIZE),
+    )
     others = people.of(~half)
     users = len(others.names)
     answers = question.answers(others.visits, users, others.propensities if logged else None)

@@ -22,7 +22,7 @@ from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.guarantee import no_guarantee
 from discreet.envs.mdp.planning import optimal_values, policy_value
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.first_visit_query import VisitSums
 from discreet.learners.ope.policy_gains import evaluate_policies
 from discreet.learners.ope.transition_gains import path_of
 from discreet.mechanisms.dataset.dataset_release import KeptRelease
@@ -58,7 +58,7 @@ def lanes() -> World:
     return World(mdp, behaviour, ReturnBounds(terminal=(lost, cured), outcomes={cured: 1.0}))
 
 
-def release_of(told: Told) -> KeptRelease:
+def release_of(told: VisitSums) -> KeptRelease:
     """The sums of a study as a release in memory."""
     query, laws = told.question.query(), {}
     for name, table, noise in zip(

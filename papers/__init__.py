@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "load"]
 
-NAMES = ("bai-2024", "chowdhury-zhou-2021", "luyo-2021", "qiao-wang-2023-offline", "price-of-privacy")
+NAMES = (
+    "bai-2024", "chowdhury-zhou-2021", "luyo-2021", "qiao-wang-2023-offline", "shariff-sheffet-2018",
+    "price-of-privacy",
+)  # fmt: skip
 
 
 def load(name: str) -> Study:

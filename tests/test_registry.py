@@ -152,7 +152,8 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
             "ucb-vi", "private-ucb-vi", "ucb-vi-bernstein", "dp-ucbvi", "oppo", "private-ucb-po", "pucb",
             "heavy-ucb-vi", "heavy-ucb-po",
             "ldp-obi", "noise-aware", "joint", "dp-pg", "dp-npg", "lsvi-ucb", "private-lsvi-ucb", "ucrl-vtr",
-            "ucrl-vtr-plus", "linear-bandit", "sdp-pe", "apeve", "sdp-pe-om", "psrl", "rlsvi",
+            "ucrl-vtr-plus", "linear-bandit", "lin-ucb", "batched-lin-ucb", "lin-ts",
+            "sdp-pe", "apeve", "sdp-pe-om", "psrl", "rlsvi",
         )),
         *(
             ("offline learner", n)

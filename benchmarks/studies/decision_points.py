@@ -43,7 +43,7 @@ from discreet.envs.mdp.planning import policy_value
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.ope.deviation_gains import Path as Points
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.transition_gains import path_of
 from discreet.learners.ope.verdict import verdict_of, would_show
 from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
@@ -253,7 +253,7 @@ class Study:
         cells, rows = tally.cells(), self.question.layout.rows
         return cells[:rows], cells[rows:-rows].reshape(rows, -1), cells[-rows:]
 
-    def released(self, users: int, epsilon: float | None, cohort: int, draw: int) -> Told:
+    def released(self, users: int, epsilon: float | None, cohort: int, draw: int) -> VisitSums:
         """One release."""
         query = self.question.query()
         privatizer: Central | NoPrivacy = NoPrivacy()
@@ -273,7 +273,7 @@ class Study:
             for name, table in zip(names, self._people(users, cohort), strict=True)
         )
         sizes = (scales[name] for name in names)
-        return self.question.told_of(visits, moves, returns, *sizes, people=users)
+        return self.question.sums_of(visits, moves, returns, *sizes, people=users)
 
     def gain(self, path: Points, count: int) -> float:
         """The true gain of a point of the path."""

@@ -24,7 +24,7 @@ from benchmarks.studies.hidden_causes import PERSISTENT, _scales, random_valid
 from discreet.core.families import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.trajectories import Trajectories
 from discreet.learners.ope.consistency_test import consistency_of
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.group_gains import groups_of
 from discreet.learners.ope.transition_gains import TransitionPath, path_of
 from discreet.learners.ope.verdict import verdict_of
@@ -61,7 +61,7 @@ def _drawn(sums: Floats, draw: np.random.Generator) -> Ints:
 
 def released(
     question: FirstVisits, group: Ints, people: Trajectories, epsilon: float | None, seed: int
-) -> Told:
+) -> VisitSums:
     """Return one release, with Gaussian noise of ``epsilon``, or exact (None)."""
     tally = PartialAggregate(question.query(), None)
     tally.add(question.told(people, group if question.groups > 1 else None))
@@ -74,7 +74,7 @@ def released(
         table + scales[name] * draw.standard_normal(table.shape)
         for name, table in zip(names, exact, strict=True)
     )
-    return question.told_of(visits, moves, returns, *(scales[name] for name in names), people=len(people))
+    return question.sums_of(visits, moves, returns, *(scales[name] for name in names), people=len(people))
 
 
 def worth(world: World, begin: Floats, policy: Floats) -> float:
@@ -102,7 +102,7 @@ def valid(users: int, epsilon: float | None, draws: int, groups: int) -> tuple[s
         group, people = play(world, begins, users, np.random.default_rng([i, 9]))
         question = FirstVisits(ProblemSpec(mdp.layout, stationary=True, returns=world.returns, groups=groups))
         path = path_of(released(question, group, people, epsilon, i))
-        found = consistency_of(path.told)
+        found = consistency_of(path.sums)
         rejected += found.contrasts.rejects or found.levels.rejects
         results = groups_of(path, path.default, found)
         apart += [one.apart for one in results if not np.isnan(one.apart)]

@@ -36,7 +36,7 @@ from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories
 from discreet.envs.mdp.tabular import TabularMDP
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.transition_gains import path_of
 from discreet.learners.ope.verdict import KINDS, verdict_of
 from discreet.mechanisms.dataset.partial_aggregate import PartialAggregate
@@ -312,7 +312,7 @@ class Releases:
             self._sums = {(users, cohort): (cells[:rows], cells[rows:-rows].reshape(rows, -1), cells[-rows:])}
         return self._sums[users, cohort]
 
-    def told(self, users: int, epsilon: float | None, cohort: int, draw: int) -> Told:
+    def told(self, users: int, epsilon: float | None, cohort: int, draw: int) -> VisitSums:
         """Return one release."""
         names = (VISITS, TRANSITIONS, CENTERED_REWARDS)
         scales = dict.fromkeys(names, 0.0) if epsilon is None else _scales(self.question, epsilon)
@@ -322,7 +322,7 @@ class Releases:
             for name, table in zip(names, self.sums(users, cohort), strict=True)
         )
         sizes = (scales[name] for name in names)
-        return self.question.told_of(visits, moves, returns, *sizes, people=users)
+        return self.question.sums_of(visits, moves, returns, *sizes, people=users)
 
     def row(self, users: int, epsilon: float | None, cohort: int, draw: int) -> dict[str, Any]:
         """Return what a verdict rests on, of one release."""

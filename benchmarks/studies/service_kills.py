@@ -70,10 +70,11 @@ SERVICE = """
 import json, os, signal, sys, time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from discreet.service import app, running, shuffling, turns
+from discreet.service import app, release_worker as turns, server as running, shuffler as shuffling
 from discreet.service.participant_statement import make_participant_statement
 from discreet.service.database import Store
 from discreet.service.study_config import study_of
+from discreet.service.system_io import SYSTEM
 from discreet.ledger.signatures import read_private_key, read_public_key
 part, folder, database, port, noise, lease, service = sys.argv[1:]
 folder = Path(folder)
@@ -85,8 +86,8 @@ study = tried if noise == "seeded" else study
 make_participant_statement(study, None, "")
 with TemporaryDirectory() as other:
     store = Store(Path(other) / "tried.sqlite")
-    turns.begin_study(tried, store, time.time())
-    turns.Writer(tried, store, "tried", time.time)._state_after(0)
+    turns.begin_study(tried, store)
+    turns.Writer(tried, store, "tried", SYSTEM)._state_after(0)
     store.close()
 
 def serve():

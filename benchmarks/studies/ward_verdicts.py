@@ -62,7 +62,7 @@ def verdicts(folder: Path, epsilon: float | None, draws: int, seed: int = 0) -> 
             table + size * noise.standard_normal(table.shape)
             for size, table in zip(scales, sums, strict=True)
         )
-        path = path_of(question.told_of(visits, moves, returns, *scales.tolist(), people=users))
+        path = path_of(question.sums_of(visits, moves, returns, *scales.tolist(), people=users))
         found[verdict_of(path, path.default).kind] += 1
     return found
 

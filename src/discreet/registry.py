@@ -87,6 +87,7 @@ def _entries(kind: Kind, *rows: tuple[Any, ...]) -> dict[tuple[Kind, str], Regis
 _ONLINE, _OFFLINE = "discreet.learners.online", "discreet.learners.offline"
 _PRIVATIZERS = "discreet.mechanisms.privatizers"
 _MIXTURES = "none, central, local; linear mixtures (linear-mixture, hypercube)"
+_CONTEXTS = "none, central, local; worlds of contexts"
 _VECTORS = "none, central without trees; tables of states and actions"
 _TRUNCATED = "any privatizer; heavy-riverswim, or worlds of discreet.envs.heavy_tailed"
 _EXACT = "none: it needs exact sums (a baseline)"
@@ -153,8 +154,14 @@ _BUILT_IN: Mapping[tuple[Kind, str], RegistryEntry] = types.MappingProxyType({
         ("ucrl-vtr-plus", f"{_ONLINE}.ucrl_vtr:UCRLVTRPlus",
          "the same weighted by variances (Zhou et al. 2021; private: Luyo et al. 2021)", _MIXTURES),
         ("linear-bandit", f"{_ONLINE}.linear_bandit:LinearBandit",
-         "one decision for each user with a real-valued context; linear model, no theorem",
-         "none, central, local; worlds of contexts"),
+         "one decision for each user with a real-valued context; linear model, no theorem", _CONTEXTS),
+        ("lin-ucb", f"{_ONLINE}.lin_ucb:LinUCB",
+         "LinUCB on noisy sums of contexts (tree: Shariff and Sheffet 2018; local: Zheng et al. 2020)",
+         _CONTEXTS),
+        ("batched-lin-ucb", f"{_ONLINE}.lin_ucb:BatchedLinUCB",
+         "LinUCB in batches of fixed size (Chowdhury and Zhou 2022, with central noise)", _CONTEXTS),
+        ("lin-ts", f"{_ONLINE}.lin_ucb:LinTS",
+         "linear Thompson sampling on contexts (Agrawal and Goyal 2013)", _CONTEXTS),
     ),
     **_entries("offline learner",
         ("dp-apvi", f"{_OFFLINE}.apvi:DPAPVI",

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ PAIRS = {case: tuple(case.subject.split(" x ")) for case in CASES if " x " in ca
 MISFITS = {  # features and flips; exact sums and any privacy; cuts and vectors without a server
     *((name, "shuffle") for name in ("ucrl-vtr", "ucrl-vtr-plus", "lsvi-ucb", "private-lsvi-ucb")),
     ("private-lsvi-ucb", "local"),
-    *(("linear-bandit", privacy) for privacy in ("none", "central", "local", "shuffle")),  # contexts
+    *product(
+        ("linear-bandit", "lin-ucb", "batched-lin-ucb", "lin-ts"), ("none", "central", "local", "shuffle")
+    ),  # contexts
     *((name, privacy) for name in ("psrl", "rlsvi") for privacy in ("central", "local", "shuffle")),
     *((name, privacy) for name in ("joint", "dp-pg", "dp-npg") for privacy in ("local", "shuffle")),
 }

@@ -46,6 +46,11 @@ def test_registry_and_crosswalk(tmp_path: Path) -> None:
         assert again == {key: file.read_text("utf-8"), "out": None}
         for wrong in (tmp_path, tmp_path / "none" / "x"):
             assert "must be a file in an existing folder" in call(command, out, "--out", wrong, code=2).stderr
+        other = tmp_path / "other.txt"
+        other.write_text("mine\n", "utf-8")
+        assert "exists already" in call(command, out, "--out", other, code=2).stderr
+        assert other.read_text("utf-8") == "mine\n"
+        assert "wrote" in call(command, out, "--out", file).stderr
         assert "must be outside the folder" in call(command, out, "--out", out / "x.md", code=2).stderr
         assert "must be a folder that `discreet learn` made" in call(command, tmp_path, code=2).stderr
     assert file.read_text("utf-8").startswith(

@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 
 from discreet.core.rng import Secure, Seeded
-from discreet.data.context_visits import _later, read_visits
+from discreet.data.context_visits import StoredVisits, _later, read_visits
 from discreet.data.row_batches import open_source
+from discreet.data.schema import parse_schema
 from discreet.data.validate import DataError
+from discreet.mechanisms.linear.context_sums import Visits
 from tests.helpers import vitals_files as files
 
 
@@ -18,7 +20,7 @@ def small(**changes):
     rows = {
         "user": ["b", "a", "a"], "episode": [0, 0, 0], "step": [0, 1, 0], "action": ["two", "none", "one"],
         "reward": [1.0, 0.25, 0.5], "chance": [0.5, 0.25, 1.0],
-        **{f"vital {i}": [10.0 + i, 20.0 + i, 30.0 + i] for i in range(files.VITALS)}, **changes,
+        **{f"vital {i}": [1.0 + i / 10, 2.0 + i / 10, 3.0 + i / 10] for i in range(files.VITALS)}, **changes,
     }  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -39,13 +41,14 @@ def test_rows_are_sorted_and_targets_are_later_returns(kind, tmp_path):
     first, second = (np.flatnonzero(found.visits.users == number) for number in order)
     assert found.visits.actions[first].tolist() == [1, 0]
     assert found.visits.targets[first].tolist() == [0.75, 0.25]
-    assert found.visits.contexts[first][:, 0].tolist() == [30.0, 20.0]
+    assert found.visits.contexts[first][:, 0].tolist() == [3.0, 2.0]
     assert found.propensities[first].tolist() == [1.0, 0.25]
     assert found.visits.targets[second].tolist() == [1.0]
 
 
 def test_strange_contexts_are_kept_and_never_refused():
-    found = read(small(**{"vital 0": [np.nan, np.inf, 1e308], "vital 1": ["x", None, "3"]}))
+    with pytest.warns(UserWarning, match="private: .*'vital 1': 66.67% missing, 0.00% out of range"):
+        found = read(small(**{"vital 0": [np.nan, np.inf, 3.0], "vital 1": ["", None, "3"]}))
     assert np.isnan(found.visits.contexts[:, 1]).sum() == 2
     assert np.isinf(found.visits.contexts[:, 0]).any()
 
@@ -55,6 +58,10 @@ def test_strange_contexts_are_kept_and_never_refused():
     [
         ({"reward": [1.5, 0.0, 0.0]}, "reward"),
         ({"action": ["three", "none", "one"]}, "action"),
+        ({"vital 0": ["4,2", "", "3"]}, "vital 0 = '4,2'.*decimal point.*context: 1"),
+        ({"vital 0": ["4.2", "1", "x"]}, "vital 0 = 'x'"),
+        ({"vital 2": [400.0, 300.0, 1.0]}, "'vital 2': 67% of its numbers are out of the declared range"),
+        ({"vital 3": [np.nan, np.inf, np.nan]}, "'vital 3': must have a number"),
         ({"step": [0, 2, 0]}, "step"),
         ({"step": [0, 0, 0]}, "step"),
         ({"chance": [0.0, 0.5, 0.5]}, "propensity"),
@@ -70,9 +77,7 @@ def test_rows_that_violate_the_schema_are_refused(change, words):
 def test_columns_are_required_and_must_have_numbers():
     with pytest.raises(ValueError, match="vital 2"):
         read(small().drop(columns="vital 2"))
-    with pytest.raises(ValueError, match="finite number"):
-        read(small(**{"vital 3": ["a", "b", "c"]}))
-    with pytest.raises(ValueError, match="must hold numbers"):
+    with pytest.raises(ValueError, match="the column 'vital 3' must hold numbers"):
         read(small(**{"vital 3": [True, False, True]}))
 
 
@@ -118,3 +123,21 @@ def test_rounding_of_a_target_does_not_depend_on_other_users():
     alone = _later(np.zeros(3, np.int64), np.array(own))
     users = np.repeat([0, 1], [1000, 3])
     assert _later(users, np.concatenate([other, own]))[1000:].tolist() == alone.tolist()
+
+
+def test_keys_of_the_schema_below_its_columns_are_named():
+    for where in ("context", "columns"):
+        made = files.content()
+        table = made["context"] if where == "context" else made["context"]["columns"]
+        table["dataset"] = made.pop("dataset")
+        with pytest.raises(ValueError, match=r"dataset: must be written above \[context"):
+            parse_schema(made)
+
+
+def test_random_visits_are_uniform_with_the_system_source():
+    """Each of 3 visits of 6000 users is drawn with probability 1/3; six standard deviations."""
+    users = np.repeat(np.arange(6000), 3)
+    visits = Visits(users, np.tile(np.arange(3.0), 6000)[:, None], np.zeros(18000, np.int64), np.zeros(18000))
+    some = StoredVisits(visits, None, tuple(range(6000))).some(1, Secure())
+    counts = np.bincount(some.contexts[:, 0].astype(int), minlength=3)
+    assert (np.abs(counts - 2000) < 6 * np.sqrt(6000 * 2 / 9)).all()

@@ -14,9 +14,10 @@ from discreet.experiments.run_config import RunConfig
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 PRIVATIZERS = {"none": {}, "central": BUDGET, "local": BUDGET, "shuffle": BUDGET}
 PRIVATE = ("central", "local", "shuffle")
+CONTEXTS = ("linear-bandit", "lin-ucb", "batched-lin-ucb", "lin-ts")
 LINEAR = {
     "lsvi-ucb": "linear-mdp", "private-lsvi-ucb": "linear-mdp", "ucrl-vtr": "linear-mixture",
-    "ucrl-vtr-plus": "linear-mixture", "linear-bandit": "shared-contexts",
+    "ucrl-vtr-plus": "linear-mixture", **dict.fromkeys(CONTEXTS, "shared-contexts"),
 }  # fmt: skip
 PRESETS = (None, "paper")
 REFUSED = {
@@ -24,7 +25,7 @@ REFUSED = {
     *product(LINEAR, ("shuffle",), PRESETS),
     *product(("joint", "dp-pg", "dp-npg"), ("local", "shuffle"), PRESETS),
     *product(("noise-aware", "joint", "dp-pg", "dp-npg"), ("central",), ("paper",)),
-    ("linear-bandit", "central", "paper"), ("linear-bandit", "local", "paper"),
+    *product(CONTEXTS, ("central", "local"), ("paper",)),
     ("lsvi-ucb", "local", "paper"), *product(("private-lsvi-ucb",), ("local",), PRESETS),
 }  # fmt: skip
 TYPED = re.compile(

@@ -16,7 +16,7 @@ from discreet.experiments import build_run, simulate
 from discreet.experiments.run_config import RunConfig
 from discreet.experiments.search_space import search_space
 from discreet.experiments.sweep import Sweep
-from discreet.experiments.training_worlds import TRAINING_WORLDS
+from discreet.experiments.training_worlds import CONTEXT_WORLDS, TRAINING_WORLDS
 from discreet.experiments.tuning import Trial, Tuning, _same_public, _trial, mark_of, tune, worlds_of
 from discreet.utils.toml_file import read_toml, to_toml
 
@@ -191,7 +191,7 @@ def test_draws_change_nothing_that_is_public(learner: str) -> None:
     private = learner not in ("psrl", "rlsvi")
     linear = {"ucrl-vtr": "linear-mixture", "ucrl-vtr-plus": "linear-mixture"}
     linear |= dict.fromkeys(("lsvi-ucb", "private-lsvi-ucb"), "linear-mdp")
-    linear["linear-bandit"] = "shared-contexts"
+    linear |= dict.fromkeys(("linear-bandit", "lin-ucb", "batched-lin-ucb", "lin-ts"), "shared-contexts")
     world = linear.get(learner, "random")
     options = {"seed": 1} if learner in linear else {"states": 2, "horizon": 2, "seed": 1}
     if learner.startswith("heavy-"):
@@ -273,3 +273,12 @@ def test_tables_for_people(done: tuple[Tuning, Path]) -> None:
     assert "as given" in [row[2] for row in found.rows()]
     assert "<table>" in found._repr_html_()
     assert "dp-ucbvi: best of 4 trials is number" in str(found)
+
+
+def test_worlds_of_contexts_have_marks_and_are_the_default_for_their_learners() -> None:
+    found = tune("lin-ucb", "central", epsilon=1.0, delta=1e-6, users=60, trials=1, seeds=1, workers=1)
+    assert [one.env for one in found.worlds] == [env for _, _, env, _ in CONTEXT_WORLDS]
+    assert len({one.mark for one in found.worlds}) == len(CONTEXT_WORLDS)
+    with pytest.raises(ValueError, match="worlds = one"):
+        found.check_apart({"one": dr.make("fixed-arms", dimension=6, actions=12, seed=127)}, [1])
+    found.check_apart({"one": dr.make("fixed-arms", dimension=6, actions=12, seed=5)}, [1])

@@ -45,6 +45,7 @@ for i in itertools.count():
 KILLED_AT = """
 import os, signal, sys
 from pathlib import Path
+import dp_accounting.pld.privacy_loss_distribution, scipy.stats  # once, not in every child
 import discreet as dr
 from discreet.data.row_batches import open_source
 from discreet.data.schema import read_schema

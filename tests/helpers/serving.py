@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,17 +33,20 @@ from discreet.service.dry_run import people_of, promised_by  # noqa: E402
 from discreet.service.release_worker import Writer, begin_study  # noqa: E402
 from discreet.service.server import all_in_background  # noqa: E402
 from discreet.service.study_config import Study, study_of  # noqa: E402
+from discreet.service.system_io import Io  # noqa: E402
 
 
-class Stopped:
-    """A clock that stands still, instead of :mod:`time`: a lease ends when a test says so."""
+class Clocked(Io):
+    """A system whose clock is a function."""
 
-    @staticmethod
-    def time() -> float:
-        return 1.8e9
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.time = clock
+
+    def now(self) -> float:
+        return self.time()
 
 
-stopped = Stopped()
+stopped = Clocked(lambda: 1.8e9)  # a lease ends when a test says so
 
 WORLD = {"states": 3, "actions": 2, "horizon": 4}
 ENV = {"states": 3, "actions": 2, "horizon": 4, "rewards": "bernoulli", "seed": 5}
@@ -77,13 +83,20 @@ def a_key(folder: Path) -> PrivateKey:
 def begun(study: Study, path: Path) -> Store:
     """The study's database, with release 0."""
     store = Store(path)
-    begin_study(study, store, stopped.time())
+    begin_study(study, store, io=stopped)
     return store
+
+
+def of_an_earlier_version(path: Path, *tables: str) -> None:
+    """Take from a SQLite database what version 0.3.0 did not have, and more tables."""
+    with closing(sqlite3.connect(path)) as old, old:
+        for name in ("links", "beats", "program", "schema", "key_rows", *tables):
+            old.execute(f"DROP TABLE {name}")
 
 
 def a_writer(study: Study, store: Store, **more: Any) -> Writer:
     """The one that holds the lease."""
-    writer = Writer(study, store, "a test", stopped.time, **more)
+    writer = Writer(study, store, "a test", stopped, **more)
     assert writer.hold()
     return writer
 

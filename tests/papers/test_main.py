@@ -17,4 +17,4 @@ def test_an_unknown_study_is_one_line_with_the_known_ones() -> None:
     assert found.exit_code == 2
     assert found.stderr.count("\n") == 1
     assert "paper = 'no-such-paper': must be one of bai-2024, chowdhury-zhou-2021, luyo-2021" in found.stderr
-    assert "qiao-wang-2023-offline, price-of-privacy" in found.stderr
+    assert "qiao-wang-2023-offline, shariff-sheffet-2018, price-of-privacy" in found.stderr

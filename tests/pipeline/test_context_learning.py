@@ -49,8 +49,11 @@ def test_a_folder_verifies_with_ledger_and_checker(tmp_path, propensity):
         checks = verify(found.folder, ledger)
         assert [check.name for check in checks if not check.ok] == []
         assert len(ledger.entries()) == 3  # begin, reserve, mark
-    results = verify_statement.verify(found.folder)
-    assert {one[3] for one in results} == {"agrees"}
+    results = {one[0]: one[3] for one in verify_statement.verify(found.folder) if one[3] != "agrees"}
+    assert results == {"size of the noise": "not checkable"}  # no sum of contexts is 0 without noise
+    page = (found.folder / "officer.md").read_text("utf-8")
+    assert "rare states" not in page
+    assert "actions that few people received" in page
     document = json.loads((found.folder / "judgement.json").read_text())
     assert document["logged_probabilities"] == propensity
     assert document["parts"]["model"] == 0.0 if propensity else document["parts"]["model"] > 0.0
@@ -155,3 +158,9 @@ def test_schema_is_written_and_read(tmp_path):
         schema = files.schema(propensity)
         write_schema(schema, tmp_path / "S.toml")
         assert read_schema(tmp_path / "S.toml").hash == schema.hash
+
+
+def test_the_statement_names_the_columns_and_no_number_of_states(tmp_path):
+    text = (run(tmp_path / "out").folder / "statement.md").read_text()
+    assert "A = 3, real-valued columns: vital 0, vital 1, vital 2, vital 3" in text.replace("\\", "")
+    assert "S = 2" not in text

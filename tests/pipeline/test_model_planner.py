@@ -160,8 +160,8 @@ def test_the_surer_proposal_is_chosen_from_the_first_half() -> None:
         assert ModelPlanner().of(release, study.question).changes == path.default
         held_out = path.parts.held_out
         other = replace(held_out, visits=2.0 * held_out.visits, moves=0.5 * held_out.moves)
-        again = deviations.path_of(path.told, 0.95, SplitRelease(path.parts.train, other))
-        assert np.array_equal(again.order, deviations.path_of(path.told, 0.95, path.parts).order)
+        again = deviations.path_of(path.sums, 0.95, SplitRelease(path.parts.train, other))
+        assert np.array_equal(again.order, deviations.path_of(path.sums, 0.95, path.parts).order)
     with pytest.raises(ValueError, match="fall_back = 3"):
         ModelPlanner(fall_back=3)  # type: ignore[arg-type]
 

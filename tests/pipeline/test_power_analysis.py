@@ -16,7 +16,7 @@ from discreet.envs.mdp.tabular import TabularMDP
 from discreet.experiments.offline_runs import SimulatedDataset, first_visits_of
 from discreet.learners.ope import deviation_gains as deviations
 from discreet.learners.ope import transition_gains as transitions
-from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.first_visit_query import VisitSums
 from discreet.mechanisms.interfaces import ReturnBounds
 from discreet.pipeline import power_analysis as power
 
@@ -63,7 +63,7 @@ def test_expected_sums_are_those_of_people() -> None:
 def test_drawn_releases_have_these_expectations_and_this_noise() -> None:
     world = small_world()
     scales = {"visits": 4.0, "transition_counts": 4.0, "centered_reward_sums": 2.0}
-    draws: list[Told] = [world.told(5_000, scales, np.random.default_rng(i)) for i in range(300)]
+    draws: list[VisitSums] = [world.told(5_000, scales, np.random.default_rng(i)) for i in range(300)]
     visits, moves, mean = world._expected
     for name, wanted, spread in (
         ("visits", 5e3 * visits, 5e3 * visits + 16.0),

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shlex
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -62,9 +63,18 @@ on = { end = 1.0 }
 STEPS = ("release", "policy", "statement", "name", "mark")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks and kills")
-def test_runs_that_were_killed_at_every_step_are_finished(tmp_path: Path) -> None:
-    kill_at(SCHEMA, tmp_path, *STEPS)
+@pytest.fixture(scope="module")
+def killed_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs into ``out-STEP`` that were killed at every step."""
+    if not hasattr(os, "fork"):
+        pytest.skip("forks and kills")
+    folder = tmp_path_factory.mktemp("killed")
+    kill_at(SCHEMA, folder, *STEPS)
+    return folder
+
+
+def test_runs_that_were_killed_at_every_step_are_finished(killed_runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(killed_runs, tmp_path, dirs_exist_ok=True)
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         found = {one.number: one for one in lost(tmp_path, ledger)}
         states = [found[number].state for number in sorted(k for k in found if k is not None)]
@@ -250,10 +260,9 @@ def test_the_second_of_two_runs_to_one_folder_pays_nothing(
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks and kills")
-def test_the_name_of_a_killed_run_is_free(tmp_path: Path) -> None:
+def test_the_name_of_a_killed_run_is_free(killed_runs: Path, tmp_path: Path) -> None:
     """Killed before its noise was drawn, and while its files were written: the next run takes the name."""
-    kill_at(SCHEMA, tmp_path, "release", "policy")
+    shutil.copytree(killed_runs, tmp_path, dirs_exist_ok=True)
     for step in ("release", "policy"):
         assert (tmp_path / f".out-{step}.claim").exists()
         with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
@@ -262,7 +271,7 @@ def test_the_name_of_a_killed_run_is_free(tmp_path: Path) -> None:
             if unmarked is not None:  # the name is taken now
                 made = finish(unmarked, ledger)
                 assert made == tmp_path / f"out-{step}-entry-{unmarked.number}"
-    assert not list(tmp_path.glob(".*.claim"))
+        assert not (tmp_path / f".out-{step}.claim").exists()
 
 
 def test_a_name_that_a_run_is_at_work_on_is_not_given_to_a_lost_release(tmp_path: Path) -> None:

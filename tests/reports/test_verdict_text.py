@@ -245,7 +245,7 @@ def test_a_second_dose_that_harms_leaves_no_trace_but_the_condition_names_it() -
         returns[row] = -0.5 * moves[row, end]
     start = layout.row_index[4, 0]
     moves[start, 0], returns[start] = people, people * (value["people"] - 0.5)
-    release = question.told_of(moves.sum(axis=1), moves, returns, 0.0, 0.0, 0.0, people=people)
+    release = question.sums_of(moves.sum(axis=1), moves, returns, 0.0, 0.0, 0.0, people=people)
     path = path_of(release)
     judged = verdict_of(path, 2)
     assert path.changed(2)[:2].all()

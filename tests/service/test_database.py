@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from serving import a_study, a_writer, begun, central, placed
+from serving import Clocked, a_study, a_writer, begun, central, placed
 from serving import stopped as time
 
 from discreet.core.rng import Seeded
@@ -211,7 +211,7 @@ def test_a_death_between_noise_and_commit_loses_nothing_and_shows_nothing(tmp_pa
     assert store.about()["turn"] == 0
     store.close()
     again = Store(tmp_path / "a.db")
-    after = turns.Writer(study, again, "two", lambda: time.time() + 100)
+    after = turns.Writer(study, again, "two", Clocked(lambda: time.time() + 100))
     assert after.hold()
     assert after.step()
     first = again.release(1)
@@ -241,7 +241,7 @@ def test_another_study_gets_a_database_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="serves another study"):
         store.created(other.identity)
     with pytest.raises(ValueError, match="holds a study already"):
-        turns.begin_study(other, store, time.time())
+        turns.begin_study(other, store)
     with pytest.raises(ValueError, match="folder does not exist"):
         Store(tmp_path / "nowhere" / "a.db")
 

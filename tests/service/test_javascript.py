@@ -63,7 +63,10 @@ def test_the_package_is_whole_and_every_kind_of_module_takes_it(tmp_path: Path) 
     kept = home / "discreet-client"
     assert (kept / "LICENSE").read_text() == (FOLDER.parents[1] / "LICENSE").read_text()
     subprocess.run([tools / "publint", "--strict", kept], check=True, capture_output=True)
-    names = "Client,CountDevice,Guarantee,Guest,Message,NoAnswer,Place,ReportDevice,ShuffleEncoder,Turned,deviceOf"
+    names = (
+        "Client,CountDevice,Guarantee,Guest,Message,NoAnswer,Place,ReportDevice,ShuffleEncoder,Turned,"
+        "deviceOf"
+    )
     show = "console.log(Object.keys(found).sort().join());"
     (tmp_path / "a.cjs").write_text(f'const found = require("discreet-client"); {show}')
     (tmp_path / "a.mjs").write_text(f'import * as found from "discreet-client"; {show}')

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import a_key, a_study, begun, table
+from serving import Clocked, a_key, a_study, begun, table
 
 import discreet as dr
 from discreet.service import server as running
@@ -30,7 +30,7 @@ def asked(service: Service, method: str, path: str, **how: Any) -> Any:
     """The answer to one request, by all that stands before the routes."""
 
     async def one() -> Any:
-        service.intake = Intake(service.store, service.study.answer_within, lambda: None)
+        service.intake = Intake(service.store, service.study.answer_within, lambda: None, io=service.io)
         service.intake.start()
         inside = httpx.ASGITransport(Door(Lane(service, application(service))))
         async with httpx.AsyncClient(transport=inside, base_url="http://study") as http:
@@ -62,7 +62,7 @@ def test_a_lease_in_the_future_stops_nobody_and_takes_nobodys_time(tmp_path: Pat
 def test_a_clock_that_is_set_back_under_a_holder_is_noticed(tmp_path: Path) -> None:
     store = begun(a_study(), tmp_path / "a.db")
     clock = [NOW + 3600.0]
-    writer = Writer(a_study(), store, "one", lambda: clock[0])
+    writer = Writer(a_study(), store, "one", Clocked(lambda: clock[0]))
     assert writer.hold()
     store.admit([ReservationRequest(hashed(store.new_tickets(1)[0]))], clock[0], 600.0)
     clock[0] = NOW
@@ -219,7 +219,7 @@ def test_who_hangs_up_is_no_error(service: Service, caplog: pytest.LogCaptureFix
 def test_full_says_when_to_come_again(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     tickets = service.store.new_tickets(2)
     now = [NOW]
-    monkeypatch.setattr("discreet.service.ingest.time.time", lambda: now[0])
+    monkeypatch.setattr(service, "io", Clocked(lambda: now[0]))
     assert asked(service, "POST", "/places", json={"ticket": tickets[0]}).status_code == 201
     for passed, after in ((0.0, "3600"), (1000.0, "2640"), (3550.0, "50"), (3599.5, "1"), (4000.0, "1")):
         now[0] = NOW + passed

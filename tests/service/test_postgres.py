@@ -60,13 +60,13 @@ def test_a_study_on_postgresql(url: str) -> None:
     study = a_study(60)
     first, second = Store(url), Store(url)  # as two processes have them
     assert not first.created(study.identity)
-    begin_study(study, first, time.time())
+    begin_study(study, first)
     assert second.created(study.identity)
     with pytest.raises(ValueError, match="holds a study already"):
-        begin_study(study, second, time.time())
+        begin_study(study, second)
     admission = CentralAdmission(study.layout)
     writer = a_writer(study, first)
-    other = Writer(study, second, "two", stopped.time)
+    other = Writer(study, second, "two", stopped)
     assert not other.hold()
     came, nonce = 0, 0
     tickets = first.new_tickets(60)
@@ -120,7 +120,7 @@ def test_a_lease_is_taken_while_people_answer(url: str) -> None:
     """Both change tickets and plans, in one order: neither waits for the other for ever."""
     study = a_study(4000, schedule={"replan_every": 2000})
     store, other = Store(url), Store(url)
-    begin_study(study, store, time.time())
+    begin_study(study, store)
     admission, stop = CentralAdmission(study.layout), threading.Event()
     assert store.lease("the first", time.time(), 5.0)
     tickets = store.new_tickets(400)
@@ -151,7 +151,7 @@ def test_two_processes_close_batches_by_resolved_reservations(url: str) -> None:
     """Eight threads of two processes ask and answer at once, each request four times: sizes are exact."""
     study = a_study(400, serving={"close": "resolved", "in_flight_least": 40})
     first, second = Store(url), Store(url)
-    begin_study(study, first, time.time())
+    begin_study(study, first)
     second.batches = study.batches(second.close_rule())
     admission, writer = CentralAdmission(study.layout), a_writer(study, first)
     tickets = first.new_tickets(400)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import a_study, a_writer, begun
+from serving import Clocked, a_study, a_writer, begun
 from serving import stopped as time
 
 from discreet.service import encoding as codec
@@ -26,14 +26,14 @@ def test_a_writer_that_was_paused_is_not_heard(tmp_path: Path) -> None:
     store = begun(study, tmp_path / "a.db")
     a_batch(study, store)
     clock = [time.time()]
-    second = turns.Writer(study, store, "two", lambda: clock[0])
+    second = turns.Writer(study, store, "two", Clocked(lambda: clock[0]))
 
     def paused() -> None:  # between noise and commit
         clock[0] += 100.0
         assert second.hold()
         assert second.step()
 
-    first = turns.Writer(study, store, "one", lambda: clock[0], paused)
+    first = turns.Writer(study, store, "one", Clocked(lambda: clock[0]), paused)
     assert first.hold()
     with pytest.raises(StaleWriter):
         first.step()
@@ -60,7 +60,7 @@ def test_a_learner_that_plans_otherwise_than_it_did_is_noticed(
         a_batch(study, store)
         assert writer.step()
     a_batch(study, store)
-    fresh = turns.Writer(study, store, "two", lambda: time.time() + 100)
+    fresh = turns.Writer(study, store, "two", Clocked(lambda: time.time() + 100))
     assert fresh.hold()
     plan = type(study.learner).plan
 
@@ -101,7 +101,7 @@ def test_a_release_that_a_learner_fails_at_is_the_release_all_the_same(tmp_path:
     other = replace(study, learner=failing)
     a_batch(study, store)
     for again in range(3):
-        writer = turns.Writer(other, store, "one", time.time)
+        writer = turns.Writer(other, store, "one", time)
         assert writer.hold()
         failing.fails = again < 2
         if failing.fails:
@@ -116,18 +116,6 @@ def test_a_release_that_a_learner_fails_at_is_the_release_all_the_same(tmp_path:
     assert store.about()["turn"] == 1
 
 
-def test_a_session_of_another_guarantee_is_not_gone_on_with(tmp_path: Path) -> None:
-    loose = a_study(privatizer={"name": "central", "epsilon": 8.0, "delta": 1e-6})
-    store = begun(loose, tmp_path / "a.db")
-    a_batch(loose, store)
-    strict = replace(loose, privatizer=a_study().privatizer)
-    assert strict.guarantee.epsilon == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="another guarantee"):
-        turns.Writer(strict, store, "one", time.time)
-    assert store.exact_release(1) is None
-    assert a_writer(loose, store).step()
-
-
 def test_two_threads_that_take_the_lease_at_once_have_it(tmp_path: Path) -> None:
     """One keeps it while a turn is made, one before people's times are looked at."""
     study = a_study()
@@ -135,7 +123,7 @@ def test_two_threads_that_take_the_lease_at_once_have_it(tmp_path: Path) -> None
     inner, both = store.lease, threading.Barrier(2)
     for again in range(10):
         now = time.time() + 100.0 * again  # the last one ran out
-        writer = turns.Writer(study, store, "one", lambda now=now: now)  # type: ignore[misc]
+        writer = turns.Writer(study, store, "one", Clocked(lambda now=now: now))  # type: ignore[misc]
 
         def slow(*given: Any) -> int | None:
             threading.Event().wait(0.002)

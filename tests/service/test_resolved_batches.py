@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import a_key, a_study, a_writer, begun, central, over_http, placed, stopped
+from serving import (
+    a_key,
+    a_study,
+    a_writer,
+    begun,
+    central,
+    of_an_earlier_version,
+    over_http,
+    placed,
+    stopped,
+)
 
 from discreet.core.releases import Message, Plan
 from discreet.device.http_client import PlanReservation
@@ -20,7 +30,7 @@ from discreet.service.database import ReservationRequest, Store, hashed
 from discreet.service.dry_run import people_of
 from discreet.service.message_validation import CentralAdmission, admission_of
 from discreet.service.resolved_batches import ResolvedBatches
-from discreet.service.server import opened
+from discreet.service.server import migrate, opened
 from discreet.service.study_config import Study
 
 RULE = {"close": "resolved", "in_flight_least": 7, "in_flight_share": 0.4}
@@ -333,9 +343,9 @@ def test_a_database_keeps_the_rule_that_it_was_begun_with(tmp_path: Path) -> Non
     with closing(begun(a_study(), tmp_path / "old.db")):
         pass
     with closing(sqlite3.connect(tmp_path / "old.db")) as old, old:
-        old.execute("DROP TABLE serving")
-        old.execute("DROP TABLE resolved")
         old.execute("ALTER TABLE messages DROP COLUMN batch")
+    of_an_earlier_version(tmp_path / "old.db", "serving", "resolved")
+    migrate(a_study(), str(tmp_path / "old.db"))
     with closing(opened(a_study(), str(tmp_path / "old.db"))) as store:
         assert store.close_rule() == "all"
         assert store.batches is None

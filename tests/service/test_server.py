@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
-from serving import a_key, begun, placed, table
+from serving import a_key, begun, of_an_earlier_version, placed, table
 from typer.testing import CliRunner
 
 from discreet.cli import app as commands
 from discreet.service import server as running
 from discreet.service.app import Service
-from discreet.service.server import key_of, opened, shuffler_key_at
+from discreet.service.server import key_of, migrate, opened, shuffler_key_at
 from discreet.service.study_config import read_study
 from discreet.utils.toml_file import to_toml
 
@@ -51,8 +50,8 @@ def test_a_database_of_an_earlier_version_learns_its_key(tmp_path: Path) -> None
     path.write_text(to_toml(table(20)))
     study = read_study(path)
     begun(study, tmp_path / "a.db").close()
-    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
-        connection.execute("DROP TABLE keys")
+    of_an_earlier_version(tmp_path / "a.db", "keys")
+    migrate(study, str(tmp_path / "a.db"))
     with closing(opened(study, str(tmp_path / "a.db"))) as store:
         assert store.public_key() is None
         placed(store, store.new_tickets(1))

@@ -174,7 +174,7 @@ def _discrete_gaussian_pld(sigma: float, shift: int, interval: float) -> Any:
     return pld.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(interval, points, deltas))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: int | None = None) -> float:
     """Return an upper bound on epsilon at this delta for independent noises, each with a known shift.
 
@@ -448,7 +448,12 @@ def _of_exchanges(record: MechanismRecord, delta: float) -> float:
             f"record: exchanges move {moved:g} in units of the noise, must be {record.loss:g}, by the joint "
             "sensitivity of the worst"
         )
-    return max(convolution.recomposed_epsilon(way, delta) for way in record.exchanges)
+    return max(_recomposed(tuple(way), delta) for way in record.exchanges)
+
+
+@lru_cache(maxsize=1024)
+def _recomposed(way: tuple[Coordinate, ...], delta: float) -> float:
+    return convolution.recomposed_epsilon(way, delta)
 
 
 class _Shuffled(Protocol):

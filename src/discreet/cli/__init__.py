@@ -20,6 +20,7 @@ from discreet.cli import tune as tuning  # noqa: F401
 from discreet.cli import prepare  # noqa: F401
 from discreet.cli import learn as stored  # noqa: F401
 from discreet.cli import evaluate  # noqa: F401
+from discreet.cli import judge  # noqa: F401
 from discreet.cli import keys as owner  # noqa: F401
 from discreet.cli import disclosures  # noqa: F401
 from discreet.cli import service  # noqa: F401

@@ -2,8 +2,8 @@
 
 Results are printed on standard output (with ``--json``, as a single JSON document). Progress and remarks are
 printed on standard error. The exit status is 0 after success, 1 if a check or the execution failed, 2 for
-invalid input, and 130 after an interrupt. For invalid input, one line states the argument, its value and the
-allowed values.
+invalid input, 3 for a service's database that is older than what it published, and 130 after an interrupt.
+For invalid input, one line states the argument, its value and the allowed values.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def guarded(function: F) -> F:
         except ValueError as error:
             say(f"discreet: {' '.join(str(error).split())}")
             _say_notes(error)
-            raise typer.Exit(2) from None
+            raise typer.Exit(getattr(error, "exit_status", 2)) from None
         except BrokenPipeError:
             raise
         except RuntimeError as error:

@@ -75,6 +75,10 @@ def _write(
     ledger, no_ledger, plugin = options
     with ledger_of(folder, ledger, no_ledger) or nullcontext() as book:
         text = make(folder, ledger=book, learner=plugged(folder, plugin), **more)
+    if out is not None and out.exists():
+        start = text.partition(":")[0].encode()  # of the title, or the first key
+        if not out.is_file() or not out.read_bytes().startswith(start):
+            raise ValueError(f"out = {str(out)!r}: exists already, and a {name} overwrites only a {name}")
     if out is not None:
         write_aside(out, text.encode())
     if as_json:

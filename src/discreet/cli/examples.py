@@ -51,6 +51,12 @@ EXAMPLES = {
         "discreet evaluate plan.csv --from-release policy",
         "discreet evaluate rule.csv other.csv --from-release policy --made outside --compare",
     ),
+    "judge": (
+        "discreet judge column:planned --log clicks.parquet --schema clicks.toml --epsilon 3 --delta "
+        "1e-6 --out judged",
+        "discreet judge --schema clicks.toml --users 100000 --epsilon 3 --delta 1e-6 --set cap=10 "
+        "--set expected=0.004",
+    ),
     "aggregate": (
         "discreet aggregate --new-key run.key",
         "discreet aggregate may.parquet --schema SCHEMA.toml --key run.key --out may.tally",

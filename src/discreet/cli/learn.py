@@ -968,8 +968,12 @@ def verify(
         raise ValueError(f"folder = {str(folder)!r}: must be a folder that `discreet learn` made")
 
     from discreet.ledger.signatures import read_public_key
+    from discreet.pipeline.log_judgement import log_facts
     from discreet.pipeline.verify import verify as compared
 
+    if (facts := log_facts(folder)) is not None:
+        book = ledger_of(folder, ledger, no_ledger, bool(facts.get("ledger")))
+        return _verify_log(folder, book, as_json, bool(public_key or limit_key))
     signers = [read_public_key(one) for one in public_key or []]
     owner = None if limit_key is None else read_public_key(limit_key, "limit-key")
     learner = plugged(folder, plugin)
@@ -1035,17 +1039,44 @@ def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
     return None
 
 
-def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:
+def _verify_log(folder: Path, ledger: Ledger | None, as_json: bool, keys: bool) -> None:
+    """Check the folder of a judgement of a log, and print what was not checked.
+
+    - keys : True if a key was given, which raises ``ValueError``.
+    """
+    from contextlib import nullcontext
+
+    from discreet.pipeline.log_judgement import verify_log
+
+    if keys:
+        raise ValueError(
+            "public-key, limit-key: must be left out for a judgement of a log, which has no keys"
+        )
+    with ledger or nullcontext():
+        unchecked = verify_log(folder, ledger)
+    if as_json:
+        print_json({"ok": True, "not_checked": list(unchecked)})
+        return
+    console().print(f"{folder}: files, guarantee, estimates and page follow from the noisy sums.")
+    console().print(f"Not checked: {', '.join(unchecked)}.", soft_wrap=True)
+
+
+def ledger_of(
+    folder: Path, ledger: Path | None, no_ledger: bool, recorded: bool | None = None
+) -> Ledger | None:
     """Open the ledger with which a folder is compared.
 
     It is the given ledger. Otherwise, if the folder has a ledger entry, it is the default ledger. Returns
     None if this file does not exist, or if the folder has no ledger entry.
+
+    - recorded : True if the folder has an entry; None to read that from its statement.
     """
     from discreet.ledger.ledger import Ledger, default_path
     from discreet.reports.statement_page import told_in
 
     path = ledger or default_path()
-    if no_ledger or not (ledger is not None or (path.exists() and told_in(folder, "ledger") is not None)):
+    recorded = told_in(folder, "ledger") is not None if recorded is None else recorded
+    if no_ledger or not (ledger is not None or (path.exists() and recorded)):
         return None
     return Ledger.open(path, create=False)
 

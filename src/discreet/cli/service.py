@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 TicketsOption = Annotated[
     int | None, typer.Option(help="Print this number of new one-time tickets, and exit.")
 ]
+NewHeadOption = Annotated[
+    bool,
+    typer.Option("--new-head", help="Replace a lost head by a new one: no later database exists. Then exit."),
+]
+MigrateOption = Annotated[
+    bool,
+    typer.Option("--migrate", help="Change the tables of an earlier version's database to this one's. Exit."),
+]
 
 
 @command
@@ -58,6 +66,19 @@ def serve(
     operator: Annotated[
         bool, typer.Option("--operator", help="Print a new operator's token, and exit.")
     ] = False,
+    new_head: NewHeadOption = False,
+    migrate: MigrateOption = False,
+    rotate_key: Annotated[
+        bool, typer.Option("--rotate-key", help="Replace the service's key by a new one, and exit.")
+    ] = False,
+    recovery_key: Annotated[
+        Path | None,
+        typer.Option(help="With --rotate-key: file of the recovery key, if the service's key is lost."),
+    ] = None,
+    accept_learner: Annotated[
+        bool,
+        typer.Option("--accept-learner", help="Go on with a learner that makes other plans than before."),
+    ] = False,
     as_json: JsonFlag = False,
     plugin: PluginOption = None,
 ) -> None:
@@ -65,8 +86,12 @@ def serve(
     from discreet.service.dependencies import check_installed
 
     check_installed()
-    if sum((check, rehearse is not None, tickets is not None, operator)) > 1:
-        raise ValueError("--check, --dry-run, --tickets, --operator: give one of them")
+    if recovery_key is not None and not rotate_key:
+        raise ValueError("--recovery-key: must be given with --rotate-key")
+    if sum((check, rehearse is not None, tickets is not None, operator, new_head, migrate, rotate_key)) > 1:
+        raise ValueError(
+            "--check, --dry-run, --tickets, --operator, --new-head, --migrate, --rotate-key: one only"
+        )
     if stay < 0 or (stay and rehearse is None):
         raise ValueError(f"--stay = {stay}: must be a number of seconds, with --dry-run")
     announce_compilation()
@@ -80,6 +105,16 @@ def serve(
         return
     if rehearse is not None:
         _rehearse(found, rehearse, stay, as_json)
+        return
+    if new_head:
+        running.begin_new_head(found, where)
+        return
+    if migrate:
+        _migrate(found, where)
+        return
+    if rotate_key:
+        public = running.rotate(found, where, recovery_key)
+        say(f"discreet: the public key is {public} now; clients with an earlier one follow GET /keys")
         return
     if (tickets is not None or operator) and found.shuffled:
         raise ValueError("--tickets, --operator: are of `discreet shuffler`, under shuffle trust")
@@ -117,6 +152,8 @@ def shuffler(
     operator: Annotated[
         bool, typer.Option("--operator", help="Print a new token for POST /tickets, and exit.")
     ] = False,
+    new_head: NewHeadOption = False,
+    migrate: MigrateOption = False,
     as_json: JsonFlag = False,
     plugin: PluginOption = None,
 ) -> None:
@@ -124,8 +161,8 @@ def shuffler(
     from discreet.service.dependencies import check_installed
 
     check_installed()
-    if sum((key, tickets is not None, operator)) > 1:
-        raise ValueError("--key, --tickets, --operator: give one of them")
+    if sum((key, tickets is not None, operator, new_head, migrate)) > 1:
+        raise ValueError("--key, --tickets, --operator, --new-head, --migrate: give one of them")
     from discreet.service import server as running
 
     file = study.parent / "shuffler.key"
@@ -142,6 +179,12 @@ def shuffler(
 
     found = read_study(study, tuple(plugin or ()))
     where = database or str(found.path("shuffler.sqlite"))
+    if new_head:
+        running.begin_new_head(found, where)
+        return
+    if migrate:
+        _migrate(found, where)
+        return
     if tickets is not None or operator:
         _issue(running.opened_shuffler(found, where), tickets, as_json)
         return
@@ -208,6 +251,20 @@ def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
             opened=lambda url: say(f"discreet: the operator's page is {url}/ {until}"),
             ended=ended,
         )
+
+
+def _migrate(study: Study, database: str) -> None:
+    """Migrate a database, and print what was done."""
+    from discreet.service import server as running
+    from discreet.service.database import SCHEMA
+
+    before, copy = running.migrate(study, database)
+    if before == SCHEMA:
+        say(f"discreet: the database has tables of version {SCHEMA}, nothing to do")
+        return
+    say(f"discreet: the tables have version {SCHEMA} now (before: {before})")
+    if copy is not None:
+        say(f"discreet: {copy} is the database before; it can hold messages: delete it when all is well")
 
 
 def _issue(store: Store, tickets: int | None, as_json: bool) -> None:

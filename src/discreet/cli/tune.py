@@ -82,7 +82,7 @@ def tune(
     asked = _searched(search)
     checks.integer("trials", trials, 1)
     announce_compilation()
-    total = trials * len(tuning.worlds_of(worlds)) * seeds * users
+    total = trials * len(tuning.worlds_of(worlds, name)) * seeds * users
 
     def made(executor: object = None) -> tuning.Tuning:
         with progress_bar(f"tune {name}", total) as progress:

@@ -6,11 +6,15 @@ counts as missing, and the feature map replaces it by the middle of its range.
 
 The target of a visit is the later return: the sum of rewards of this row and of the later rows of the
 episode. It is scaled from the declared range of returns to [0, 1] and clipped.
+
+Messages about cells of contexts are private, like those about rows: shares of missing cells, and of cells out
+of their range. A column without any number, or with most numbers out of its range, is refused.
 """
 
 from __future__ import annotations
 
-import secrets
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +25,15 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.releases import Floats, Ints
-from discreet.core.rng import Randomness, Seeded
+from discreet.core.rng import Randomness, SecureRng, Seeded
 from discreet.core.short_repr import brief
 from discreet.data.row_batches import CONTEXT, Progress, Source
 from discreet.data.validate import DataError, episodes
 from discreet.mechanisms.linear.context_sums import Visits
 
 __all__ = ["StoredVisits", "read_visits"]
+
+_MANY_MISSING, _MANY_OUTSIDE = 0.5, 0.05  # shares of cells from which a column is named in a warning
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +64,15 @@ class StoredVisits:
     def some(self, most: int, randomness: Randomness) -> Visits:
         """Return at most ``most`` visits of each user, drawn uniformly without replacement.
 
-        The draws for a user depend on their number of visits only. randomness : Seeded for a simulation;
-        otherwise the draws come from the operating system.
+        The draws for a user depend on their number of visits only. randomness : Seeded for a simulation.
+        Otherwise the operating system's random numbers order the visits of a user.
         """
-        seed = randomness.keys.ties.tolist() if isinstance(randomness, Seeded) else secrets.randbits(128)
         users = self.visits.users
-        order = np.lexsort((np.random.default_rng(seed).random(len(users)), users))
+        if isinstance(randomness, Seeded):
+            source = np.random.default_rng(randomness.keys.ties.tolist())
+            order = np.lexsort((source.random(len(users)), users))
+        else:
+            order = np.lexsort((SecureRng().words(len(users)), users))
         starts = np.searchsorted(users, users)  # users are in order: the first row of the user of each row
         chosen = order[np.arange(len(users)) - starts < most]
         return self.visits.of(np.sort(chosen))
@@ -83,9 +92,15 @@ def read_visits(
     Raises
     ------
     DataError
-        If rows violate the schema, or a propensity is not in (0, 1]. The message is private.
+        If rows violate the schema, a propensity is not in (0, 1], or a context column has no number or has
+        most numbers out of its range. The message is private.
     ValueError
-        If the schema has no contexts, or a context column has no number in any row.
+        If the schema has no contexts.
+
+    Warns
+    -----
+    UserWarning
+        If half of the cells of a column are missing, or 5 % are out of range. The message is private.
     """
     schema = source.schema
     if schema.context is None:
@@ -113,13 +128,39 @@ def read_visits(
     if schema.context.propensity is not None:
         contexts, propensities = contexts[:, :-1], contexts[:, -1]
         _check_propensities(propensities, order)
-    for name, column in zip(schema.context.columns, contexts.T, strict=True):
-        if not np.isfinite(column).any():
-            raise ValueError(f"column {name!r}: must have a finite number in some row")
+    _check_ranges(contexts, schema.context.features.ranges, order)
     least, most = schema.returns.bounds(schema.horizon)
     later = (_later(user, columns["reward"]) - least) / (most - least)
     visits = Visits(user, contexts, columns["action"].astype(np.int64), np.clip(later, 0.0, 1.0))
     return StoredVisits(visits, propensities, names)
+
+
+def _check_ranges(contexts: Floats, ranges: Mapping[str, tuple[float, float]], order: Ints) -> None:
+    """Warn of missing cells and of cells out of range. Raise ``DataError`` if a column is not usable."""
+    told = []
+    for (name, (low, high)), column in zip(ranges.items(), contexts.T, strict=True):
+        known = column[np.isfinite(column)]
+        if not known.size:
+            text = f"column {name!r}: must have a number in some row, all {column.size} cells are missing"
+            raise DataError(text, {"context": column.size}, ("context", 0))
+        outside = (known < low) | (known > high)
+        if 2 * int(outside.sum()) > known.size:
+            at = int(np.flatnonzero(np.isfinite(column))[outside][0])
+            text = (
+                f"column {name!r}: {outside.mean():.0%} of its numbers are out of the declared range "
+                f"[{low:g}, {high:g}], for example {known[outside][0]:g}; must have the unit of the range"
+            )
+            raise DataError(text, {"context": int(outside.sum())}, ("context", int(order[at])))
+        missing, out = column.size - known.size, int(outside.sum())
+        if missing >= _MANY_MISSING * column.size or out >= _MANY_OUTSIDE * known.size:
+            told.append(f"{name!r}: {missing / column.size:.2%} missing, {out / known.size:.2%} out of range")
+    if told:
+        warnings.warn(
+            "this message is private: it has exact shares of the data. Missing cells count as the middle of "
+            f"the range, cells out of range as its end. {'; '.join(told)}",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _check_propensities(values: Floats, order: Ints) -> None:

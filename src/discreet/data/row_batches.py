@@ -56,7 +56,9 @@ from discreet.data.sources import (
 )
 from discreet.data.synthetic_mark import MARK, Facts, check_mark, facts_in
 
-__all__ = ["BATCH_ROWS", "CONTEXT", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
+__all__ = [
+    "BATCH_ROWS", "CONTEXT", "UNREAD", "UNREADABLE", "Broken", "Progress", "Source", "open_source",
+]  # fmt: skip
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,6 +67,8 @@ Progress = Callable[[str, int, int | None], None]
 
 BATCH_ROWS = 2**17
 CONTEXT = "context "  # begins the names of context columns in a batch; their numbers follow
+# Column of a batch that is 1 where a cell of a context is neither empty nor a number.
+UNREAD = "unread"
 UNREADABLE = -1  # code for a cell that is neither an index nor a label of the schema
 _EXACT = 2.0**53
 _PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
@@ -227,7 +231,11 @@ class Source:
         named = _PARTS if self.schema.groups is None else (*_PARTS, "group")
         if self.schema.context is not None:  # one state, until the episode ends
             parts |= dict.fromkeys(("state", "next_state"), np.zeros(raw.num_rows, np.int64))
-            named = (*_PARTS, *(name for name in raw.column_names if name.startswith(CONTEXT)))
+            contexts = [name for name in raw.column_names if name.startswith(CONTEXT)]
+            named = (*_PARTS, *contexts, UNREAD)
+            parts[UNREAD] = np.zeros(raw.num_rows, np.uint8)
+            for name in contexts:
+                parts[UNREAD] |= np.isnan(parts[name]) & _written(_one(raw, name))
         return pa.table({**{name: parts[name] for name in named}, "number": numbers})
 
     def _part(self, name: str, column: Any) -> Any:
@@ -260,7 +268,8 @@ class Source:
             raise Broken(f"the column of {name} must hold labels, not {kind}")
         if not pa.types.is_floating(kind):
             held = "numbers" if _is_real(name) else "integers"
-            raise Broken(f"the column of {name} must hold {held}, not {kind}")
+            column = repr(self._named(name)) if name.startswith(CONTEXT) else f"of {name}"
+            raise Broken(f"the column {column} must hold {held}, not {kind}")
 
     def check_types(self) -> None:
         """Raise :class:`Broken` if a column of a source has a type that this module cannot read."""
@@ -285,10 +294,16 @@ class Source:
         for raw in self._raw(BATCH_ROWS, users_only=False):
             if number < before + raw.num_rows:
                 row = raw.slice(number - before, 1).to_pylist()[0]
-                held = ", ".join(f"{name} = {checks.said(value)}" for name, value in row.items())
+                held = ", ".join(f"{self._named(name)} = {checks.said(value)}" for name, value in row.items())
                 return f"{self._file_of(number)} ({held})"
             before += raw.num_rows
         return f"row {number}"
+
+    def _named(self, part: str) -> str:
+        """Return the name in the file of a context column, and the name in the batch of any other column."""
+        if self.schema.context is None or not part.startswith(CONTEXT):
+            return part
+        return self.schema.context.read[int(part.removeprefix(CONTEXT))]
 
     def _file_of(self, number: int) -> str:
         if self.minari is not None:
@@ -579,6 +594,15 @@ def _reals(column: Any) -> Floats:
     if _textual(column.type):
         return parsed(column)
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _written(column: Any) -> Any:
+    """Return an array that is 1 where a cell of a column of text is not empty."""
+    if not _textual(column.type):
+        return np.zeros(len(column), np.uint8)
+    trimmed = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+    empty = pc.is_in(trimmed, pa.array([*EMPTY, None], pa.large_string()))
+    return np.asarray(empty.to_numpy(zero_copy_only=False) == 0, np.uint8)
 
 
 def _minari(name: str) -> Any:

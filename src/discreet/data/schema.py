@@ -662,6 +662,7 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
     """
     folder = Path(folder)
     if "context" in content:
+        _check_place(content)
         content = _with_context(content)
     check_keys("", content, (*_REQUIRED, *_OPTIONAL), _REQUIRED)
     horizon = checks.integer("horizon", content["horizon"], 1, _LARGEST)
@@ -718,6 +719,19 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
         groups=_groups(content.get("groups")),
         context=parse_context(content.get("context"), actions),
     )
+
+
+def _check_place(content: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` if [context] or [context.columns] has a key of the whole schema."""
+    context = content["context"]
+    columns = context.get("columns") if isinstance(context, Mapping) else None
+    for where, table in (("context", context), ("context.columns", columns)):
+        for key, value in table.items() if isinstance(table, Mapping) else ():
+            known = key in (*_REQUIRED, *_OPTIONAL) and key not in content
+            if known and not (isinstance(value, Mapping) and "range" in value):
+                raise ValueError(
+                    f"{key}: must be written above [{where}], because TOML reads the keys below as part of it"
+                )
 
 
 def _with_context(content: Mapping[str, Any]) -> dict[str, Any]:

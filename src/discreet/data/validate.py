@@ -47,7 +47,7 @@ from discreet.core.releases import Ints
 from discreet.core.trajectories import Trajectories
 from discreet.data import row_kernels as kernels
 from discreet.data.near_duplicate_ids import Alike, Folded, distinct, hashed
-from discreet.data.row_batches import BATCH_ROWS, Pool, Progress, Source, ahead, in_order
+from discreet.data.row_batches import BATCH_ROWS, UNREAD, Pool, Progress, Source, ahead, in_order
 from discreet.data.schema import Schema
 from discreet.data.sources import MISSING
 from discreet.utils.system import processors
@@ -66,13 +66,15 @@ _MOST_HASHES = 2**25
 KINDS = (
     "empty cell", "state", "action", "reward", "inadmissible action", "step", "repeated step", "missing step",
     "broken chain", "short episode", "left terminal", "too many episodes", "group", "two groups",
-    "malformed line",
+    "context", "malformed line",
 )  # fmt: skip
 """Kinds of offences. The first are in the order of the codes in :mod:`.row_kernels`. They are followed by the
-kinds of the codes :data:`GROUP` and :data:`TWO_GROUPS`. The last kind is found by the CSV reader.
+kinds of the codes :data:`GROUP`, :data:`TWO_GROUPS` and :data:`CONTEXT_CELL`. The last kind is found by the
+CSV reader.
 """
 GROUP, TWO_GROUPS = kernels.KINDS, kernels.KINDS + 1
-_CODES = kernels.KINDS + 2
+CONTEXT_CELL = kernels.KINDS + 2
+_CODES = kernels.KINDS + 3
 
 
 class DataError(ValueError):
@@ -565,6 +567,9 @@ class _Check:
             group = _read_only(table, "group")
             keyless |= (group == MISSING).astype(np.uint8)
             _check_groups(group, number, new_user, found, first)
+        if schema.context is not None and (unread := _read_only(table, UNREAD) != 0).any():
+            found[CONTEXT_CELL] = unread.sum()
+            first[CONTEXT_CELL] = number[unread].min()
         terminal = schema.terminal[0] if schema.terminal else -1
         most = schema.episodes_per_user if schema.contribute == "error" else 2**62
         kernels.check_rows(
@@ -680,6 +685,8 @@ class _Check:
             "replace it in the file by one that is declared, such as 'other'",
             TWO_GROUPS: f"the {schema.unit} is of another group in an earlier row: give all rows of a "
             f"{schema.unit} one label, such as that of the first episode",
+            CONTEXT_CELL: "a cell of [context] must be a number with a decimal point, or empty; for decimal "
+            "commas in CSV give --source decimal=,",
         }[code]
 
 

@@ -42,8 +42,8 @@ _VALUED = 200_000  # number of contexts from which values are estimated
 def chosen_actions(plan: Plan, phi: Floats, shared: bool, rng: Generator) -> Ints:
     """Return the actions (n,) of n users with features phi under a plan.
 
-    plan : policy (blocks, p), and context. The context contains "random" and, for explorers, "root"; see
-        :meth:`~discreet.learners.online.linear_bandit.LinearBandit.plan`.
+    plan : policy (blocks, p), and context. The context contains "random" and, for explorers, "root" or
+        "bonus"; see :meth:`~discreet.learners.online.lin_ucb.LinUCB.plan`.
 
     phi : (n, A, p) if the actions share coefficients (``shared``), otherwise (n, p).
 
@@ -53,10 +53,14 @@ def chosen_actions(plan: Plan, phi: Floats, shared: bool, rng: Generator) -> Int
     actions = phi.shape[1] if shared else blocks
     if float(plan.context["random"][0]) >= 1.0:
         return rng.integers(0, actions, n)
-    root = plan.context.get("root")
+    root, bonus = plan.context.get("root"), plan.context.get("bonus")
     theta = np.asarray(plan.policy, np.float64)
     if root is None:
         scores = phi @ theta[0] if shared else phi @ theta.T
+        if bonus is not None:
+            ends = phi @ bonus[0] if shared else np.swapaxes(phi @ bonus, 0, 1)  # (n, A, p)
+            squares = (ends * (phi if shared else phi[:, None])).sum(axis=2)
+            scores = scores + np.sqrt(np.maximum(squares, 0.0))
     else:
         z = rng.standard_normal((n, *theta.shape))
         own = theta + np.einsum("bij,nbj->nbi", root, z)

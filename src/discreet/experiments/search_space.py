@@ -90,7 +90,7 @@ RANGES: Mapping[str, Range] = {
     "noise-aware.stat_scale": _scale(0.01, 1.0),  # this learner has no bonus_scale
     "noise-aware.explore_share": Range(low=0.0, high=0.2),
     "linear-bandit.explore_share": Range(low=0.0, high=1.0),
-    "linear-bandit.thompson_scale": _scale(0.1, 3.0),  # posterior standard deviations
+    "thompson_scale": _scale(0.1, 3.0),  # posterior standard deviations
     "excess": Range(low=1.0, high=8.0),  # standard deviations
     "alpha": _scale(0.1, 10.0),  # 2 is the papers' factor
     "eta": _scale(0.001, 1.0),

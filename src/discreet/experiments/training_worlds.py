@@ -2,6 +2,7 @@
 
 Each entry is (kind, name, environment, options of the environment). The environments are small, and their
 seeds are fixed. RiverSwim and the environments of the leaderboard's tasks are not included.
+CONTEXT_WORLDS is the list for learners that read real-valued contexts.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["TRAINING_WORLDS"]
+__all__ = ["CONTEXT_WORLDS", "TRAINING_WORLDS"]
 
 
 TRAINING_WORLDS: tuple[tuple[str, str, str, Mapping[str, Any]], ...] = (
@@ -60,3 +61,18 @@ TRAINING_WORLDS: tuple[tuple[str, str, str, Mapping[str, Any]], ...] = (
         {"actions": 3, "rewarding": 9, "stationary": False, "varies": "rows", "seed": 117},
     ),
 )
+
+CONTEXT_WORLDS: tuple[tuple[str, str, str, Mapping[str, Any]], ...] = (
+    ("contexts", "shared d4 A4 #120", "shared-contexts", {"dimension": 4, "actions": 4, "seed": 120}),
+    ("contexts", "shared d8 A3 #121", "shared-contexts", {"dimension": 8, "actions": 3, "seed": 121}),
+    ("contexts", "shared d12 A8 #122", "shared-contexts", {"dimension": 12, "actions": 8, "seed": 122}),
+    ("contexts", "per action p4 A4 #123", "action-contexts", {"columns": 3, "actions": 4, "seed": 123}),
+    ("contexts", "per action p8 A3 #124", "action-contexts", {"columns": 7, "actions": 3, "seed": 124}),
+    ("contexts", "per action p12 A2 #125", "action-contexts", {"columns": 11, "actions": 2, "seed": 125}),
+    (
+        "contexts", "logit p6 A4 #126", "action-contexts",
+        {"columns": 5, "actions": 4, "link": "logit", "seed": 126},
+    ),
+    ("contexts", "fixed arms d6 A12 #127", "fixed-arms", {"dimension": 6, "actions": 12, "seed": 127}),
+    ("contexts", "fixed arms d12 A25 #128", "fixed-arms", {"dimension": 12, "actions": 25, "seed": 128}),
+)  # fmt: skip

@@ -26,11 +26,13 @@ import numpy as np
 
 from discreet import registry
 from discreet.core import checks
+from discreet.device.feature_map import FeatureMap
+from discreet.envs.context_worlds import ContextWorld
 from discreet.experiments import build_run, sweep
 from discreet.experiments.engine import Engine
 from discreet.experiments.run_config import TUNING, RunConfig, made_by
 from discreet.experiments.search_space import Range, draw, search_space, usual_space
-from discreet.experiments.training_worlds import TRAINING_WORLDS
+from discreet.experiments.training_worlds import CONTEXT_WORLDS, TRAINING_WORLDS
 from discreet.utils.atomic_file import write_aside
 from discreet.utils.markdown_table import html
 from discreet.utils.toml_file import flat_options, read_toml, to_toml
@@ -59,13 +61,19 @@ Worlds = str | Path | Sequence[Any]
 Made = list[tuple["Setup", RunConfig, Path | None]]
 
 
-def mark_of(mdp: TabularMDP) -> str:
+def mark_of(mdp: TabularMDP | ContextWorld) -> str:
     """Return a digest of an environment's transitions, mean rewards and first states.
 
     The horizon and the distribution of rewards do not affect the digest if all steps are equal. Numbers are
-    rounded to 12 digits, so that other versions of NumPy give the same digest.
+    rounded to 12 digits, so that other versions of NumPy give the same digest. In an environment of contexts,
+    the digest is that of 64 contexts and their mean rewards.
     """
     digest = hashlib.sha256()
+    if isinstance(mdp, ContextWorld):
+        contexts = np.asarray(mdp.draw(64, np.random.default_rng(0)), np.float64)
+        for array in (contexts, np.asarray(mdp.means(contexts), np.float64)):
+            digest.update(f"{array.shape}".encode() + (np.round(array, 12) + 0.0).tobytes())
+        return digest.hexdigest()[:16]
     for array in (mdp.transitions, mdp.rewards):
         whole = np.asarray(array)
         alike = whole.strides[0] == 0 or bool((whole == whole[:1]).all())
@@ -93,16 +101,18 @@ class TrainingWorld:
     mark: str = ""
 
 
-def worlds_of(worlds: Worlds | None) -> tuple[TrainingWorld, ...]:
+def worlds_of(worlds: Worlds | None, learner: str = "") -> tuple[TrainingWorld, ...]:
     """Return the environments of a tuning.
 
     Parameters
     ----------
     worlds : str, path or sequence, optional
-        The default is the training environments of the leaderboard. A path is a TOML file with a table
-        ``[[worlds]]`` for each environment. Each item of a table or sequence is a name in the registry, a
-        mapping with ``env`` and optionally ``env_options`` and ``name``, or an environment that
-        ``discreet.make`` has built.
+        The default is the training environments of the leaderboard, or of contexts for a learner that reads
+        contexts. A path is a TOML file with a table ``[[worlds]]`` for each environment. Each item of a table
+        or sequence is a name in the registry, a mapping with ``env`` and optionally ``env_options`` and
+        ``name``, or an environment that ``discreet.make`` has built.
+    learner : str, optional
+        Name in the registry, for the default.
 
     Raises
     ------
@@ -110,7 +120,9 @@ def worlds_of(worlds: Worlds | None) -> tuple[TrainingWorld, ...]:
         If an environment has no registered name, or if two environments have the same name.
     """
     if worlds is None:
-        return tuple(TrainingWorld(name, env, options) for _, name, env, options in TRAINING_WORLDS)
+        contexts = learner and getattr(registry.entry("learner", learner).factory(), "FEATURES", None)
+        listed = CONTEXT_WORLDS if contexts is FeatureMap else TRAINING_WORLDS
+        return tuple(TrainingWorld(name, env, options) for _, name, env, options in listed)
     items: Any = read_toml(Path(worlds)).get("worlds") if isinstance(worlds, str | Path) else worlds
     if not isinstance(items, Sequence) or not items:
         raise ValueError(f"worlds = {checks.said(worlds)}: must be at least one environment")
@@ -468,7 +480,7 @@ def tune(
         In this case, no run is started.
     """
     checks.integer("trials", trials, 1)
-    found = worlds_of(worlds)
+    found = worlds_of(worlds, learner)
     base = {
         "episodes": users, "seeds": seeds, "seed": seed, "epsilon": epsilon, "delta": delta,
         "preset": preset, "plugins": plugins,

@@ -25,6 +25,9 @@ from discreet.learners.online.heavy_tails import balanced_threshold as balanced_
 from discreet.learners.online.heavy_tails import truncated as truncated
 from discreet.learners.online.joint_posterior import JointPosterior as JointPosterior
 from discreet.learners.online.ldp_obi import LDPOBI as LDPOBI
+from discreet.learners.online.lin_ucb import BatchedLinUCB as BatchedLinUCB
+from discreet.learners.online.lin_ucb import LinTS as LinTS
+from discreet.learners.online.lin_ucb import LinUCB as LinUCB
 from discreet.learners.online.linear_bandit import LinearBandit as LinearBandit
 from discreet.learners.online.lsvi_ucb import LSVIUCB as LSVIUCB
 from discreet.learners.online.noise_aware import NoiseAwareUCBVI as NoiseAwareUCBVI

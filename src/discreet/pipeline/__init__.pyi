@@ -22,6 +22,9 @@ from discreet.pipeline.linear_power_analysis import linear_smallest_epsilon as l
 from discreet.pipeline.linear_power_analysis import (
     synthetic_linear_mdp_from_schema as synthetic_linear_mdp_from_schema,
 )
+from discreet.pipeline.log_judgement import forecast_log as forecast_log
+from discreet.pipeline.log_judgement import judge_log as judge_log
+from discreet.pipeline.log_judgement import verify_log as verify_log
 from discreet.pipeline.model_planner import ModelPlanner as ModelPlanner
 from discreet.pipeline.partial_aggregates import PartialAggregateFile as PartialAggregateFile
 from discreet.pipeline.partial_aggregates import aggregate_part as aggregate_part

@@ -50,8 +50,9 @@ from discreet.core import checks
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.release_split import combined_visits, release_sizes
+from discreet.learners.ope.verdict import PolicyAnswer
 from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
 from discreet.pipeline.world_model import WorldModel, world_model
 
@@ -111,12 +112,12 @@ def _run(world: WorldModel, table: Floats, weights: Floats) -> _Run:
     return _Run(q, value[:-1], occupancy)
 
 
-def _shares(told: Told, pick: Ints, spec: ProblemSpec) -> tuple[Floats, Floats]:
+def _shares(sums: VisitSums, pick: Ints, spec: ProblemSpec) -> tuple[Floats, Floats]:
     """Return the (R,) shrunk shares of actions and their standard deviations."""
-    layout, noise = spec.layout, told.noise
-    visits, deviation = combined_visits(told.visits, told.moves[:, :-1], noise.moves, noise.visits)
+    layout, noise = spec.layout, sums.noise
+    visits, deviation = combined_visits(sums.visits, sums.moves[:, :-1], noise.moves, noise.visits)
     state = layout.row_state
-    taken = np.where(np.isin(state, told.question.returns.terminal), 0.0, visits[pick])
+    taken = np.where(np.isin(state, sums.question.returns.terminal), 0.0, visits[pick])
     count = np.diff(layout.state_ptr)[state]
     n = np.add.reduceat(taken, layout.state_ptr[:-1])[state]
     n = np.maximum(n, np.maximum(1.0, 2.0 * deviation * np.sqrt(count)))
@@ -128,7 +129,7 @@ def _shares(told: Told, pick: Ints, spec: ProblemSpec) -> tuple[Floats, Floats]:
     middle = np.clip(own, 0.5 / n, 1.0)
     error = deviation**2 * ((1.0 - own) ** 2 + (count - 1) * own**2) + n * middle * (1.0 - own)
     error = np.maximum(error / n**2, 1e-12)
-    several = (count > 1) & ~np.isin(state, told.question.returns.terminal)
+    several = (count > 1) & ~np.isin(state, sums.question.returns.terminal)
     weight = np.where(several, error, np.inf) ** -2.0
     excess = (taken / n - usual) ** 2 - error
     between = max(float((weight * excess).sum() / max(weight.sum(), 1e-300)), _LEAST_VARIANCE)
@@ -138,18 +139,18 @@ def _shares(told: Told, pick: Ints, spec: ProblemSpec) -> tuple[Floats, Floats]:
     return share, np.where(several, np.sqrt(kept * error), 0.0)
 
 
-def _level(told: Told, world: WorldModel, run: _Run) -> Floats:
+def _level(sums: VisitSums, world: WorldModel, run: _Run) -> Floats:
     """Return the (S,) amounts by which mean returns of states exceed their values in the model."""
-    states, noise = world.layout.states, told.noise
-    visits, deviation = combined_visits(told.visits, told.moves[:, :-1], noise.moves, noise.visits)
-    n = told.per_state(visits)[:states]
-    rows = np.diff(told.layout.state_ptr)[:states]
-    least, most = told.question.bounds
+    states, noise = world.layout.states, sums.noise
+    visits, deviation = combined_visits(sums.visits, sums.moves[:, :-1], noise.moves, noise.visits)
+    n = sums.per_state(visits)[:states]
+    rows = np.diff(sums.layout.state_ptr)[:states]
+    least, most = sums.question.bounds
     origin = (least - min(max(0.0, least), most)) / (most - least)  # returns are counted from here
     seen = n > np.maximum(10.0, 4.0 * np.sqrt(rows) * deviation)
     seen &= ~np.isin(np.arange(states), world.terminal)
     n = np.where(seen, n, 1.0)
-    mean = told.per_state(told.returns)[:states] / n + 0.5 + origin
+    mean = sums.per_state(sums.returns)[:states] / n + 0.5 + origin
     model = (run.occupancy * run.value).sum(axis=0) / np.maximum(run.occupancy.sum(axis=0), 1e-12)
     excess = np.where(seen, mean - model, 0.0)
     error = (rows * noise.returns**2 + 0.25 * n) / n**2
@@ -160,37 +161,6 @@ def _level(told: Told, world: WorldModel, run: _Run) -> Floats:
     spread = ((excess - centre) ** 2 - error)[seen]
     between = max(float((weight[seen] ** 2 * spread).sum() / (weight[seen] ** 2).sum()), 0.0)
     return np.where(seen, centre + between / (between + error) * (excess - centre), centre)
-
-
-@dataclass(frozen=True, eq=False)
-class PolicyAnswer:
-    """Answer of group B about one policy: estimate and interval of the gain over the behaviour policy.
-
-    Attributes
-    ----------
-    estimate, low, high : float
-        Estimate and interval of the gain, in the user's units of return.
-    deviation : float
-        Standard deviation of the estimate.
-    sampling, noise, model : float
-        Parts of the standard deviation that are due to sampling of group B, to the noise, and to the model of
-        group A.
-    """
-
-    __repr__ = brief
-
-    estimate: float
-    low: float
-    high: float
-    deviation: float
-    sampling: float
-    noise: float
-    model: float
-
-    @property
-    def shown(self) -> bool:
-        """True if the whole interval is above 0."""
-        return self.low > 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,15 +377,15 @@ def policy_question(release: StepwiseRelease, spec: ProblemSpec, policies: Ints)
     if release_sizes(release)[1] > 1:
         raise ValueError("release: must be of one episode per user")
     question = FirstVisits(spec)
-    world, told, layout = world_model(release, spec, part="whole"), question.read(release), spec.layout
+    world, sums, layout = world_model(release, spec, part="whole"), question.read(release), spec.layout
     index = question.layout.row_index[: spec.states, : spec.actions]
     first = question.layout.state_ptr[: spec.states, None]
     pick = layout.to_rows(np.where(index < 0, first, index)[None].astype(float))[0].astype(np.int64)
-    share, deviation = _shares(told, pick, spec)
+    share, deviation = _shares(sums, pick, spec)
     model = _Model(world, share, deviation)
     usual = np.broadcast_to(share, (spec.horizon, layout.rows))
     run = _run(world, world.probability[0], usual)
-    level = _level(told, world, run)
+    level = _level(sums, world, run)
 
     acting = policies >= 0
     acting[:, :, list(world.terminal)] = False

@@ -30,7 +30,7 @@ from discreet.data.schema import Schema, read_schema
 from discreet.learners.offline.release_files import StoredRelease, read_release, read_tables
 from discreet.learners.ope.consistency_test import consistency_of
 from discreet.learners.ope.deviation_gains import path_of
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.policy_gains import Made, PolicyGains, PolicySteps, evaluate_policies, policy_steps
 from discreet.learners.ope.policy_verdict import policy_verdict
 from discreet.learners.ope.verdict import ASKED, Verdict
@@ -213,18 +213,18 @@ def _of_first_visits(
     given: Sequence[GivenPolicy], common: Mapping[str, Any],
 ) -> EvaluationReport:  # fmt: skip
     """Return the report with a verdict on each policy. The consistency test reads the whole release."""
-    told: Told = FirstVisits(schema.spec(), schema.episodes_per_user).read(stored)
-    test = consistency_of(told)
+    sums: VisitSums = FirstVisits(schema.spec(), schema.episodes_per_user).read(stored)
+    test = consistency_of(sums)
     options = stored.facts.options.get("learner", {})
     asked = options.get("hidden_cause", ASKED)
     found = []
     for one in given:
         table = steps[one.name]
-        verdict = policy_verdict(told, table, gains.gains[one.name], test, asked)
+        verdict = policy_verdict(sums, table, gains.gains[one.name], test, asked)
         found.append(_result(one, gains, table, stored, verdict))
     return EvaluationReport(
-        policies=tuple(found), behaviour=path_of(told, gains.level).behaviour(), ended=told.ended,
-        named=LabelNames(schema, told).row, earlier=0, **common,
+        policies=tuple(found), behaviour=path_of(sums, gains.level).behaviour(), ended=sums.ended,
+        named=LabelNames(schema, sums).row, earlier=0, **common,
     )  # fmt: skip
 
 

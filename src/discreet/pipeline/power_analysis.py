@@ -45,7 +45,7 @@ from discreet.data.schema import Schema
 from discreet.envs.mdp.planning import optimal_values, policy_value
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.learners.ope.deviation_gains import Path
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.transition_gains import path_of
 from discreet.learners.ope.verdict import ASKED, would_show
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
@@ -173,7 +173,7 @@ class PublicMDP:
         arrival[list(returns.outcomes)] = list(returns.outcomes.values())
         return np.asarray(self.mdp.transitions[0] @ arrival)
 
-    def told(self, users: int, scales: dict[str, float], draw: np.random.Generator) -> Told:
+    def told(self, users: int, scales: dict[str, float], draw: np.random.Generator) -> VisitSums:
         """Draw the contents of one release from this MDP.
 
         Parameters
@@ -193,7 +193,7 @@ class PublicMDP:
         }
         visited, moved, earnings = (noisy[name] for name in (VISITS, TRANSITIONS, CENTERED_REWARDS))
         sizes = (scales[name] for name in (VISITS, TRANSITIONS, CENTERED_REWARDS))
-        return self.question.told_of(visited, moved, earnings, *sizes, people=users)
+        return self.question.sums_of(visited, moved, earnings, *sizes, people=users)
 
 
 @dataclass(frozen=True)

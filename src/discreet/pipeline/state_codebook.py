@@ -533,7 +533,7 @@ class _Release:
             "date": datetime.now(UTC).isoformat(timespec="seconds"), "declaration": self.declared.hash,
             "query": query, "forecast": self.expected.to_dict(),
             "guarantee": guarantee.to_dict(), "statement": guarantee.statement,
-            "ledger": None if ledger is None or reservation is None else _in_ledger(ledger, reservation),
+            "ledger": None if ledger is None or reservation is None else ledger_facts(ledger, reservation),
         }  # fmt: skip
         if ledger is None:
             facts["warning"] = (
@@ -542,8 +542,11 @@ class _Release:
         return facts
 
 
-def _in_ledger(ledger: Ledger, reservation: Reservation) -> dict[str, Any]:
-    """Return the facts about the ledger entry of a fit, in the form in which statements contain them."""
+def ledger_facts(ledger: Ledger, reservation: Reservation) -> dict[str, Any]:
+    """Return the facts about an entry in the ledger, in the form in which statements contain them.
+
+    ledger : the ledger. reservation : the entry.
+    """
     found = LedgerFacts.of(ledger, reservation)
     return {
         "name": found.name, "identity": found.identity, "new": found.new, "number": found.number,
@@ -615,7 +618,7 @@ def _held(folder: Path, facts: Mapping[str, Any], ledger: Ledger) -> None:
     mark = marks.get(held["number"])
     if held["identity"] != ledger.identity or not ledger.contains(held["hash"]) or mark is None:
         raise LedgerError(f"{ledger}: does not hold this fit")
-    again = _in_ledger(ledger, Reservation(facts["dataset"], held["number"], held["hash"]))
+    again = ledger_facts(ledger, Reservation(facts["dataset"], held["number"], held["hash"]))
     names = {*again, *held} - {"name"} if facts["version"] > 1 else set()
     wrong = sorted(name for name in names if again.get(name) != held.get(name))
     if wrong:
@@ -641,7 +644,7 @@ def _follows(folder: Path, facts: Mapping[str, Any]) -> tuple[str, ...]:
             "epsilon": guarantee.epsilon, "delta": guarantee.delta, "rho": guarantee.rho,
             "sigma": record.scales["sums"], "rounds": record.levels,
         }  # fmt: skip
-        _agree(where, "forecast", {name: forecast[name] for name in told}, told)
+        agree(where, "forecast", {name: forecast[name] for name in told}, told)
         return _EARLIER if facts["version"] > 1 else (*_EARLIER[:-1], *_FIRST)
     try:
         asked = CodebookQuery.read(facts["query"], forecast, facts["episodes_per_user"])
@@ -650,9 +653,9 @@ def _follows(folder: Path, facts: Mapping[str, Any]) -> tuple[str, ...]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{where}: {error}") from None
     expected, record = _fit(asked, facts["users"], sigma, guarantee.delta)
-    _agree(where, "forecast", forecast, expected.to_dict())
+    agree(where, "forecast", forecast, expected.to_dict())
     made = guaranteed(record, guarantee.delta, guarantee.randomness)
-    _agree(where, "guarantee", facts["guarantee"], made.to_dict())
+    agree(where, "guarantee", facts["guarantee"], made.to_dict())
     texts = {}
     for name in [SUMS, *([] if asked.bins else [START])]:
         try:
@@ -680,7 +683,7 @@ _FIRST = ("what was declared of the data: this version did not write it down, an
 _FROM_FILE = (f"that {START}, which came from a file, is public: it must not be made of these people's data",)
 
 
-def _agree(where: Path, name: str, stated: Any, made: Any) -> None:
+def agree(where: Path, name: str, stated: Any, made: Any) -> None:
     """Raise ``ValueError`` if stated values and recomputed values (``made``) differ.
 
     Numbers must agree to a relative tolerance of 1e-9, because machines round differently. Recomputed values
@@ -688,10 +691,10 @@ def _agree(where: Path, name: str, stated: Any, made: Any) -> None:
     """
     if isinstance(stated, Mapping) and isinstance(made, Mapping):
         for key, value in stated.items():
-            _agree(where, f"{name}.{key}", value, made.get(key))
+            agree(where, f"{name}.{key}", value, made.get(key))
     elif isinstance(stated, list | tuple) and isinstance(made, list | tuple) and len(stated) == len(made):
         for number, (one, other) in enumerate(zip(stated, made, strict=True)):
-            _agree(where, f"{name}[{number}]", one, other)
+            agree(where, f"{name}[{number}]", one, other)
     else:
         numbers = isinstance(stated, float) and isinstance(made, float)
         if not (math.isclose(stated, made, rel_tol=1e-9) if numbers else stated == made):

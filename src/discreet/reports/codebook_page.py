@@ -21,7 +21,7 @@ from discreet.reports.statement_page import said_in
 from discreet.reports.trade_off_function import TradeOff
 from discreet.utils.document import Block, Line, html_lines, markdown_lines, text_of
 
-__all__ = ["FACTS", "PAGES", "codebook_signed", "write_codebook_pages"]
+__all__ = ["FACTS", "PAGES", "codebook_signed", "release_document", "write_codebook_pages"]
 
 FACTS = "codebook.json"
 Document = Mapping[str, Any]
@@ -31,10 +31,10 @@ def _title(doc: Document) -> str:
     return f"For the data protection officer: a codebook of {doc['population']['dataset']}"
 
 
-def _document(facts: Document) -> dict[str, Any]:
-    """Return the document from which the page is written.
+def release_document(facts: Document) -> dict[str, Any]:
+    """Return the document from which a page about a release is written.
 
-    - facts : content of ``codebook.json``.
+    - facts : content of ``codebook.json``, or of the judgement of a log.
     """
     guarantee = Guarantee.from_dict(facts["guarantee"])
     held, users = facts["ledger"], int(facts["users"])
@@ -103,7 +103,7 @@ _OWN = {
 
 
 def _blocks(facts: Document, fingerprint: str) -> Iterator[Block]:
-    doc = _document(facts)
+    doc = release_document(facts)
     said, terms = said_in(doc), glossary(doc, next(iter(facts["files"])), statement=False)
     return page(
         doc, _title(doc), _fields(doc, facts), terms, (fingerprint, "", ""), made=FACTS,
@@ -117,7 +117,7 @@ def _markdown(facts: Document, fingerprint: str) -> list[Line]:
 
 
 def _html(facts: Document, fingerprint: str) -> list[Line]:
-    return html_lines(_title(_document(facts)), list(_blocks(facts, fingerprint)))
+    return html_lines(_title(release_document(facts)), list(_blocks(facts, fingerprint)))
 
 
 PAGES: Mapping[str, Callable[[Document, str], list[Line]]] = {OFFICER_NAME: _markdown, HTML_NAME: _html}

@@ -14,8 +14,15 @@ from typing import Any
 
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.reports.deployment_record import check_protects
-from discreet.reports.dpo_report import of_contexts, read_columns
-from discreet.reports.statement_page import attacker_blocks, hundredths, limit_words, said_in, times
+from discreet.reports.dpo_report import read_columns
+from discreet.reports.statement_page import (
+    attacker_blocks,
+    hundredths,
+    limit_words,
+    of_contexts,
+    said_in,
+    times,
+)
 from discreet.utils.document import (
     Blank,
     Block,

@@ -22,7 +22,7 @@ from discreet.learners.offline.decision_points import DecisionPolicy
 from discreet.learners.ope.consistency_test import Discrepancies
 from discreet.learners.ope.deviation_gains import Gain
 from discreet.learners.ope.deviation_gains import Path as Points
-from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.first_visit_query import VisitSums
 from discreet.learners.ope.group_gains import GroupResult, groups_of
 from discreet.learners.ope.mean_outcomes import MeanOutcome, outcomes_of
 from discreet.learners.ope.policy_comparison import Policy, compare, policy_of
@@ -312,7 +312,7 @@ class DecisionReport(ReportPage):
                 "among groups"
             )
         if why and self.states_changed:
-            blocks.append(Paragraph(f"No gain by group is told in this release: {why}."))
+            blocks.append(Paragraph(f"No gain by group is sums in this release: {why}."))
         return blocks
 
     def _change_blocks(self) -> list[Block]:
@@ -523,15 +523,15 @@ def decision_report_of(
     rules : rules with which the policy is compared. A comparison requires that a rule defines the rewards.
     """
     path, gain, judged = learned.path, learned.gain, learned.verdict
-    told = path.told
-    names = LabelNames(schema, told)
+    sums = path.sums
+    names = LabelNames(schema, sums)
     behaviour = path.behaviour()
-    least, most = told.question.bounds
+    least, most = sums.question.bounds
     others, lacking = {}, {}
     for name, weights in _plain_policies(path).items():
         others[name], lacking[name] = path.plain(weights)
     own = path.order[: learned.changes]
-    rows = told.layout.row_index[own, path.action[own]]
+    rows = sums.layout.row_index[own, path.action[own]]
     share = path.share[rows]
     visits = path.visits[own]
     # First-order importance weights: 1 / share for users whose action is that of the policy, and 0 for other
@@ -542,8 +542,8 @@ def decision_report_of(
         min(behaviour.high + gain.high, most), gain.level, float(np.hypot(behaviour.noise, gain.noise)),
         float(np.hypot(behaviour.sampling, gain.sampling)), gain.revisits, gain.revisits_error,
     )  # fmt: skip
-    ended = told.ended
-    weight = np.maximum(told.visits, 0.0) * told.decided
+    ended = sums.ended
+    weight = np.maximum(sums.visits, 0.0) * sums.decided
     return DecisionReport(
         verdict=first_sentence(judged, behaviour, learned.changes, ended, names.row),
         judged=judged,
@@ -556,11 +556,11 @@ def decision_report_of(
         states_changed=learned.changes,
         changed_decisions=float(visits.sum()),
         agreeing=float((visits * share).sum() / max(float(visits.sum()), 1e-12)),
-        effective=effective * told.episodes if visits.size else 0.0,
+        effective=effective * sums.episodes if visits.size else 0.0,
         ended=ended,
         supported=float(weight[path.supported].sum() / max(float(weight.sum()), 1e-12)),
         path=_points(path),
-        noise={"visits": told.noise.visits, "transitions": told.noise.moves, "returns": told.noise.returns},
+        noise={"visits": sums.noise.visits, "transitions": sums.noise.moves, "returns": sums.noise.returns},
         users=release.users,
         bounds=(least, most),
         guarantee=str(learned.guarantee),
@@ -577,9 +577,9 @@ def _compared(
 ) -> tuple[Compared, ...]:
     """Compare the learned policy with each rule. The intervals hold simultaneously for all rules."""
     path, found = learned.path, []
-    told, many = path.told, len(rules)
+    sums, many = path.sums, len(rules)
     for i, rule in enumerate(rules):
-        policy = policy_of(told.question, rule.table, rule.named)
+        policy = policy_of(sums.question, rule.table, rule.named)
         level = 1.0 - (1.0 - path.level) / many
         one = compare(path, learned.changes, learned.verdict, policy, level)
         own = np.flatnonzero(one.differs)
@@ -600,7 +600,7 @@ def _compared(
 
 def _difference(learned: DecisionPolicy, policy: Policy, names: LabelNames, s: int) -> Difference:
     path = learned.path
-    layout = path.told.layout
+    layout = path.sums.layout
     usual = int(learned.behaviour[0][s])
     asked = "as before"
     if policy.named[s]:
@@ -613,7 +613,7 @@ def _difference(learned: DecisionPolicy, policy: Policy, names: LabelNames, s: i
             asked = ", ".join(parts)
     return Difference(
         names.state(s),
-        float(path.visits[s] * path.told.episodes),
+        float(path.visits[s] * path.sums.episodes),
         names.action(usual),
         float(path.share[layout.row_index[s, usual]]),
         f"always {names.action(int(path.action[s]))}" if learned.changed[s] else "as before",
@@ -649,13 +649,13 @@ def _plain_policies(path: Points) -> dict[str, Floats]:
 
     The probabilities are in the order of the rows of the layout.
     """
-    told = path.told
-    layout = told.layout
+    sums = path.sums
+    layout = sums.layout
     begins, sizes = layout.state_ptr[:-1], np.diff(layout.state_ptr)
     uniform = (1.0 / sizes)[layout.row_state]
     first = np.zeros(layout.rows)
     first[begins] = 1.0
-    table = layout.from_rows(told.visits[None], fill=-np.inf)[0]
+    table = layout.from_rows(sums.visits[None], fill=-np.inf)[0]
     often = np.zeros(layout.rows)
     often[layout.row_index[np.arange(layout.states), table.argmax(axis=1)]] = 1.0
     return {"uniform": uniform, "first action": first, "most frequent action": often}
@@ -680,8 +680,8 @@ def _plain_group(label: str, one: GroupResult) -> dict[str, Any]:
 class LabelNames:
     """Labels of the states and actions of a schema, written so that they can be cells of a table."""
 
-    def __init__(self, schema: Schema, told: Told) -> None:
-        self._states, self._actions, self._layout = schema.state_labels, schema.action_labels, told.layout
+    def __init__(self, schema: Schema, sums: VisitSums) -> None:
+        self._states, self._actions, self._layout = schema.state_labels, schema.action_labels, sums.layout
 
     def state(self, index: int) -> str:
         """Return the label of a state."""
@@ -706,7 +706,7 @@ def _outcomes(learned: DecisionPolicy, names: LabelNames) -> tuple[tuple[StateOu
     Changed states come first. Otherwise, states are in decreasing order of visits.
     """
     path = learned.path
-    found = outcomes_of(path.told, learned.verdict.consistency, path.level)
+    found = outcomes_of(path.sums, learned.verdict.consistency, path.level)
     changed = path.changed(learned.changes)
     order = sorted(found, key=lambda s: (not changed[s], -float(path.visits[s])))
     return tuple(
@@ -714,7 +714,7 @@ def _outcomes(learned: DecisionPolicy, names: LabelNames) -> tuple[tuple[StateOu
             StateOutcome(
                 *names.row(one.row),
                 bool(changed[s]),
-                bool(changed[s]) and int(path.told.layout.row_action[one.row]) == int(path.action[s]),
+                bool(changed[s]) and int(path.sums.layout.row_action[one.row]) == int(path.action[s]),
                 one,
             )
             for one in found[s]
@@ -725,9 +725,9 @@ def _outcomes(learned: DecisionPolicy, names: LabelNames) -> tuple[tuple[StateOu
 
 def _changes(learned: DecisionPolicy, schema: Schema) -> tuple[StateChange, ...]:
     path = learned.path
-    told, layout = path.told, path.told.layout
-    least, most = told.question.bounds
-    named = LabelNames(schema, told)
+    sums, layout = path.sums, path.sums.layout
+    least, most = sums.question.bounds
+    named = LabelNames(schema, sums)
     own = path.order[: learned.changes]
     own = own[np.argsort(-path.visits[own], kind="stable")]
     usual = learned.behaviour[0]
@@ -736,8 +736,8 @@ def _changes(learned: DecisionPolicy, schema: Schema) -> tuple[StateChange, ...]
     return tuple(
         StateChange(
             named.state(s),
-            float(path.visits[s] * told.episodes),
-            float(told.noise.visits * np.sqrt(cells[s])),
+            float(path.visits[s] * sums.episodes),
+            float(sums.noise.visits * np.sqrt(cells[s])),
             named.action(int(usual[s])),
             float(path.share[layout.row_index[s, usual[s]]]),
             named.action(int(path.action[s])),

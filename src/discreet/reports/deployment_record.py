@@ -16,9 +16,8 @@ from typing import Any
 
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.core import checks
-from discreet.reports.dpo_report import of_contexts
 from discreet.reports.statement import SITES
-from discreet.reports.statement_page import limit_words, said_in
+from discreet.reports.statement_page import limit_words, of_contexts, said_in
 
 __all__ = ["STATUSES", "check_protects", "deployment_record", "yaml_text"]
 

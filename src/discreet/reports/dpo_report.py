@@ -14,7 +14,14 @@ from typing import Any
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.data.synthetic_mark import SYNTHETIC_INPUT
 from discreet.reports.published_epsilons import PUBLISHED
-from discreet.reports.statement_page import hundredths, limit_words, never_certain, said_in, times
+from discreet.reports.statement_page import (
+    hundredths,
+    limit_words,
+    never_certain,
+    of_contexts,
+    said_in,
+    times,
+)
 from discreet.reports.verdict_text import NOT_EXCLUDED, not_excluded, verdict_line, verdict_words
 from discreet.utils.document import (
     Blank,
@@ -149,11 +156,6 @@ def declared_fields(doc: Document, declared: Document, unnamed: bool = False) ->
     yield said["officer.recipients"], told("recipients")
     yield "Retention of the raw data", told("retention")
     yield "Columns of the records that form a person", told("columns")
-
-
-def of_contexts(doc: Document) -> bool:
-    """Return True if the release has sums of real-valued contexts, which replace states."""
-    return bool(doc["configuration"]["options"].get("question") == "contexts")
 
 
 def read_columns(doc: Document) -> list[str]:
@@ -397,7 +399,7 @@ def _asked(doc: Document) -> Iterator[tuple[str, str, str]]:
         _of_releases(doc, answer),
         _of_mechanisms(doc, answer),
         _of_utility(doc, answer),
-        answer["bias"],
+        answer["bias, contexts" if of_contexts(doc) else "bias"],
         answer["queries"].format(replanned=answer["queries, replanned"] if replanned else ""),
         _of_trust(doc, answer),
         _of_noise(doc, answer),

@@ -127,6 +127,12 @@ def _blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
         yield Blank(label, doc[key])
 
 
+def of_contexts(doc: Mapping[str, Any]) -> bool:
+    """Return True if the release has sums of real-valued contexts, which replace states."""
+    options = doc.get("configuration", {}).get("options", {})  # documents of codebooks have none
+    return bool(options.get("question") == "contexts")
+
+
 def _titled(title: str, *text: str | Formula) -> Paragraph:
     return Paragraph((Strong(title), *text))
 
@@ -149,7 +155,9 @@ def _guarantee(doc: Mapping[str, Any]) -> Iterator[Block]:
     )  # fmt: skip
     if several:
         yield _together(doc["ledger"]["together"], said)
-    words = said["page.people"].format(**people, m=people["episodes_per_user"], against=against)
+    words = said["page.people, contexts" if of_contexts(doc) else "page.people"].format(
+        **people, m=people["episodes_per_user"], columns=doc["data"]["columns"]["state"], against=against
+    )
     yield _titled("People.", words)
 
 

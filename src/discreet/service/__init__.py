@@ -15,6 +15,7 @@ The modules are listed in the order in which they process input:
 - :mod:`~discreet.service.ingest`: the queue that commits many requests in one transaction;
 - :mod:`~discreet.service.app`, :mod:`~discreet.service.server`: the HTTP application and the process that
   runs it;
+- :mod:`~discreet.service.system_io`: the clock, threads, random bytes and files that all of them use;
 - :mod:`~discreet.service.dry_run`: a run of the real service with simulated users.
 
 This package needs ``pip install 'discreet[serve]'``. It is imported only by the command line.

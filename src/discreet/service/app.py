@@ -12,10 +12,7 @@ import inspect
 import logging
 import math
 import os
-import secrets
 import socket
-import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -38,7 +35,9 @@ from discreet.service.batch_sums import opened_sum, written_sum
 from discreet.service.connection_limits import HEAD_BYTES
 from discreet.service.database import RequestResult, ReservationRequest, StaleWriter, Store, TicketMessage
 from discreet.service.error_causes import cause, where
+from discreet.service.frozen_mechanism import frozen
 from discreet.service.ingest import Busy, Intake
+from discreet.service.key_history import set_first_row
 from discreet.service.message_validation import (
     CentralAdmission,
     LocalAdmission,
@@ -49,8 +48,10 @@ from discreet.service.message_validation import (
 )
 from discreet.service.operator_page import POLICY, page, trouble_page
 from discreet.service.participant_statement import make_participant_statement
+from discreet.service.release_chain import head_of
 from discreet.service.release_worker import LEASE, Writer
 from discreet.service.study_config import MOST_RELEASES, Study
+from discreet.service.system_io import SYSTEM, Io
 
 __all__ = ["Door", "Service", "application"]
 
@@ -129,20 +130,23 @@ class Service:
     It answers the requests of all users. While it holds the lease, it also makes releases.
     """
 
-    def __init__(self, study: Study, store: Store, key: PrivateKey) -> None:
-        self.study, self.store, self._key = study, store, key
-        holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"[-64:]
-        self.admission, self.writer = self._parts(holder, time.time)
+    def __init__(self, study: Study, store: Store, key: PrivateKey, io: Io = SYSTEM) -> None:
+        self.study, self.store, self._key, self.io = frozen(study, store), store, key, store.clocked(io)
+        holder = f"{socket.gethostname()}:{os.getpid()}:{io.random_bytes(4).hex()}"[-64:]
+        self.admission, self.writer = self._parts(holder)
+        self.writer.head = head_of(study, store, self.io)
         self._wake = asyncio.Event()
-        self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after)
+        self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after, self.io)
         self.turn, self.over, self.newest = -1, False, 0
         self.shown = b"", ""  # the published plans, and their ETag
-        self._refreshing = threading.Lock()
+        self._refreshing = io.lock()
         self._clean = False  # True if all counted messages have been removed
         content = self._content()
         self.told = content
         signature = key.sign("discreet service, 1", content)
         store.bind_key(key.public)
+        if isinstance(self.writer, Writer):
+            set_first_row(self.study, store, key)
         self.statement = codec.canonical({**content, "signature": signature})
         self._tasks: list[asyncio.Task[None]] = []
         self.failed = ""  # reason why no more releases are made
@@ -177,14 +181,14 @@ class Service:
             "/messages": self.messages, "/places": self.given, "/sums": self.sums, "/tickets": self.ticketed,
         }  # fmt: skip
 
-    def _parts(self, holder: str, clock: Callable[[], float]) -> tuple[Any, Any]:
+    def _parts(self, holder: str) -> tuple[Any, Any]:
         """Return the checker of messages and the object that makes releases."""
         form = bytes(self.store.about()["form"])
         shuffled = self.study.shuffled  # under shuffle trust, devices send messages to the shuffler
         admission = (
             ShuffleAdmission() if shuffled else admission_of(self.study.layout, self.study.rewards, form)
         )
-        return admission, Writer(self.study, self.store, holder, clock)
+        return admission, Writer(self.study, self.store, holder, self.io)
 
     def _content(self) -> dict[str, Any]:
         """Return the statement for participants, without a signature."""
@@ -193,6 +197,7 @@ class Service:
             pydantic_core.from_json(self.store.about()["ledger"]),
             self._key.public,
             self.store.close_rule(),
+            self.store.programs(),
         )
 
     @property
@@ -220,8 +225,8 @@ class Service:
     # ----------------------------------------------------------------------------- start and stop
     async def start(self) -> None:
         """Read the stored state, then start to accept messages and to make releases."""
-        await asyncio.to_thread(self._hold)
-        await asyncio.to_thread(self.refresh)
+        await self.io.in_thread(self._hold)
+        await self.io.in_thread(self.refresh)
         self.intake.start()
         self._tasks = [asyncio.create_task(self._turns()), asyncio.create_task(self._kept())]
 
@@ -231,23 +236,27 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.to_thread(self.writer.release_lease)
+        await self.io.in_thread(self.writer.release_lease)
 
     def _hold(self) -> None:
         held = self.writer.hold()
         self.holds.set(held)
 
+    def _expire(self) -> None:
+        study = self.study
+        self.lost.inc(self.store.mark_expired(self.io.now(), study.closes_after, study.answer_within))
+
     async def _kept(self) -> None:
         """Extend the lease regularly, also while the next turn is computed."""
         while True:
-            await asyncio.sleep(LEASE / 3)
+            await self.io.sleep(LEASE / 3)
             try:
-                await asyncio.to_thread(self._hold)
+                await self.io.in_thread(self._hold)
             except Exception as error:  # the next round tries again
                 log.error("the lease could not be kept: %s", cause(error))
 
     async def _turns(self) -> None:
-        checked = time.monotonic()
+        checked = self.io.monotonic()
         while True:
             try:
                 async with asyncio.timeout(self._pause()):
@@ -255,17 +264,16 @@ class Service:
             except TimeoutError:
                 pass
             self._wake.clear()
-            now = time.monotonic()
+            now = self.io.monotonic()
             try:
                 if now - checked >= min(1.0, self.study.answer_within / 4):
                     checked = now
                     # take the lease before expired places are marked, because a new lease moves users'
                     # deadlines
-                    await asyncio.to_thread(self._hold)
+                    await self.io.in_thread(self._hold)
                     if self.takes_people:
-                        closes = self.study.closes_after
-                        self.lost.inc(await asyncio.to_thread(self.store.mark_expired, time.time(), closes))
-                await asyncio.to_thread(self._turn)
+                        await self.io.in_thread(self._expire)
+                await self.io.in_thread(self._turn)
             except StaleWriter:
                 self.holds.set(0)
             except Exception as error:  # the next round tries again; the operator's page and /health report
@@ -276,7 +284,7 @@ class Service:
                     "release" if isinstance(self.writer, Writer) else "sum",
                     self.failed,
                 )
-                await asyncio.sleep(1.0)
+                await self.io.sleep(1.0)
 
     def _turn(self) -> None:
         before = self.writer.refused
@@ -327,6 +335,7 @@ class Service:
             "shuffler": None if study.shuffler is None else dict(study.shuffler),
             "answer_within": study.answer_within,
             "fallback": fallback,
+            "chain": {"turn": turn, "link": self.store.link(turn)},
         }
         signed = {
             "content": content, "key": self._key.public,
@@ -388,7 +397,7 @@ class Service:
         """Read the newest plans if a message is for a plan that this process does not know yet."""
         admission = self.admission
         if not isinstance(admission, CentralAdmission) and any(map(admission.is_newer, tables)):
-            await asyncio.to_thread(self.refresh)
+            await self.io.in_thread(self.refresh)
 
     def _checked(self, table: Any) -> TicketMessage | Malformed:
         try:
@@ -400,7 +409,7 @@ class Service:
 
     async def answered(self, request: Request) -> Response:
         """Handle POST /messages."""
-        begun = time.perf_counter()
+        begun = self.io.monotonic()
         table = await self.body(request)
         many = table.get("messages") if isinstance(table, dict) else None
         if many is None:
@@ -411,7 +420,7 @@ class Service:
                 return _refused(checked.reason, str(checked))
             (result,) = await self.put([checked])
             self.messages.labels(result.status).inc()
-            self.seconds.observe(time.perf_counter() - begun)
+            self.seconds.observe(self.io.monotonic() - begun)
             if result.status != "counted":
                 return _refused(result.status)
             return _json(202, {"status": "counted", "plan": result.plan})
@@ -431,7 +440,7 @@ class Service:
                 more = {"plan": result.plan} if counted else {"words": _WORDS[result.status]}
                 said.append({"status": result.status, **more})
             self.messages.labels(said[-1]["status"]).inc()
-        self.seconds.observe(time.perf_counter() - begun)
+        self.seconds.observe(self.io.monotonic() - begun)
         return _json(202, {"results": said})
 
     async def summed(self, request: Request) -> Response:
@@ -444,9 +453,9 @@ class Service:
             turn = content.get("turn")
             if type(turn) is not int or not 0 <= turn <= MOST_RELEASES:
                 raise ValueError("content.turn: must be the number of a release")
-            before, after = await asyncio.to_thread(self._people, turn)
+            before, after = await self.io.in_thread(self._people, turn)
             opened_sum(content, study.identity, batches.shuffler(before), after - before)
-            outcome = await asyncio.to_thread(self.store.take_sum, turn, codec.canonical(table))
+            outcome = await self.io.in_thread(self.store.take_sum, turn, codec.canonical(table))
         except PermissionError as error:
             raise ServiceError("unauthorized", str(error)) from None
         except ValueError as error:
@@ -513,18 +522,18 @@ class Service:
     async def _published(self, results: list[RequestResult]) -> None:
         """Publish the newest plans in this process if a result names a plan that it has not published."""
         if any(one.status == "placed" and one.plan > self.newest for one in results):
-            await asyncio.to_thread(self.refresh)
+            await self.io.in_thread(self.refresh)
 
     async def issued(self, request: Request) -> Response:
         """Handle POST /tickets, which needs an operator's token."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not await asyncio.to_thread(self.store.knows_token, token.strip()):
+        if kind.lower() != "bearer" or not await self.io.in_thread(self.store.knows_token, token.strip()):
             raise ServiceError("unauthorized")
         table = await self.body(request)
         count = table.get("count") if isinstance(table, dict) and len(table) == 1 else None
         if type(count) is not int or not 0 < count <= MOST_ISSUED:
             raise ServiceError("malformed", f"count: must be an integer in [1, {MOST_ISSUED}]")
-        made = await asyncio.to_thread(self.store.new_tickets, count)
+        made = await self.io.in_thread(self.store.new_tickets, count)
         self.ticketed.labels("issued").inc()
         return _json(201, {"tickets": made})
 
@@ -541,16 +550,32 @@ class Service:
     async def released(self, number: str) -> Response:
         """Handle GET /releases/N. A stored release never changes, so caches can keep the answer."""
         known = number.isascii() and number.isdigit() and len(number) < 10
-        found = await asyncio.to_thread(self.store.release, int(number)) if known else None
+        found = await self.io.in_thread(self.store.release, int(number)) if known else None
         if found is None:
             raise ServiceError("unknown")
         headers = {"ETag": f'"{found[1][:32]}"', "Cache-Control": "public, max-age=31536000, immutable"}
         return Response(found[0], 200, headers, "application/json")
 
+    async def log(self, first: str) -> Response:
+        """Handle GET /log: links of the published releases, versions and keys, for witnesses."""
+        known = first.isascii() and first.isdigit() and len(first) < 10
+        if not known:
+            raise ServiceError("malformed", "from: must be the number of a release")
+        links = await self.io.in_thread(self.store.log, int(first))
+        programs = await self.io.in_thread(self.store.programs)
+        rows = await self.io.in_thread(self.store.key_rows)
+        content = {"identity": self.study.identity, "links": links, "programs": programs, "keys": rows}
+        return _json(200, content, {"Cache-Control": "no-cache"})
+
+    async def keys(self) -> Response:
+        """Handle GET /keys: all keys of the service, each signed by the one before."""
+        rows = await self.io.in_thread(self.store.key_rows)
+        return _json(200, {"identity": self.study.identity, "keys": rows}, {"Cache-Control": "no-cache"})
+
     async def healthy(self) -> Response:
         """Handle GET /health."""
         try:
-            await asyncio.to_thread(self.store.about)
+            await self.io.in_thread(self.store.about)
             database = True
         except Exception:  # a database driver can raise any exception
             database = False
@@ -713,11 +738,19 @@ def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
     async def releases(request: Request) -> Response:
         return await service.released(request.path_params["number"])
 
+    @app.get("/log", **texts.log)
+    async def log(request: Request) -> Response:
+        return await service.log(request.query_params.get("from", "0"))
+
+    @app.get("/keys", **texts.keys)
+    async def keys() -> Response:
+        return await service.keys()
+
     @app.get("/", include_in_schema=False)
     async def front() -> Response:
         study, code = service.study, 200
         try:
-            text = await asyncio.to_thread(page, study, service.store, service.told, service.failed)
+            text = await service.io.in_thread(page, study, service.store, service.told, service.failed)
         except SQLAlchemyError as error:
             text, code = trouble_page(study, cause(error)), 503
         headers = {

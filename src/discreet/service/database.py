@@ -19,8 +19,16 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 ``tokens``      SHA-256 of the operators' tokens.
 ``keys``        one row: the public key of the service's signatures, which users' devices know.
 
+``key_rows``    all keys of the service, each signed by the one before (:mod:`discreet.service.key_history`).
+
 ``serving``     one row: the rule that closes batches, "all" or "resolved".
 ``resolved``    with the rule "resolved": for each batch and plan, how many users answered or are absent.
+
+``links``       for each release, its link of the chain (:mod:`discreet.service.release_chain`).
+``beats``       numbers and nonces of the last beats of the process that can make releases.
+
+``program``     versions that served the study; the first row has the mechanism and the guarantee.
+``schema``      one row: the version of these tables (:mod:`discreet.service.schema_migrations`).
 ==============  ========================================================================================
 
 **One answer per ticket.** A ticket is a one-time code with which one user takes part. The user first uses it
@@ -61,12 +69,10 @@ Therefore sums and noise do not depend on arrival times. The arrival times are n
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
-import secrets
 import sqlite3
-import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -78,8 +84,12 @@ import sqlalchemy as sql
 from sqlalchemy.engine import Connection, Engine
 
 from discreet.core import checks
+from discreet.service.release_chain import BEATS, NO_LINK, ChainMark, link_of
+from discreet.service.system_io import SYSTEM, Io
 
 __all__ = [
+    "SCHEMA",
+    "TABLES",
     "BatchRule",
     "TicketMessage",
     "Drawn",
@@ -93,6 +103,7 @@ __all__ = [
     "resolved_table",
 ]
 
+SCHEMA = 2  # version of the tables
 _SYNCHRONOUS = "FULL"  # SQLite's setting under which a commit is on the disk when it returns.
 _MANY = 500  # Largest number of values in one SQL statement.
 # An expiry more than this many lease durations in the future is invalid. (The factor is above 1, because a
@@ -177,6 +188,12 @@ resolved_table = sql.Table(
     sql.Column("came", sql.BigInteger, nullable=False),
     sql.Column("absent", sql.BigInteger, nullable=False),
 )
+_key_rows = sql.Table(
+    "key_rows",
+    _meta,
+    sql.Column("number", sql.Integer, primary_key=True, autoincrement=False),
+    sql.Column("body", sql.Text, nullable=False),
+)
 _serving = sql.Table(
     "serving",
     _meta,
@@ -202,6 +219,40 @@ _keys = sql.Table(
     sql.Column("id", sql.Integer, primary_key=True),
     sql.Column("public", sql.String(64), nullable=False),
 )
+_links = sql.Table(
+    "links",
+    _meta,
+    sql.Column("number", sql.Integer, primary_key=True, autoincrement=False),
+    sql.Column("link", sql.String(64), nullable=False),
+)
+_beats = sql.Table(
+    "beats",
+    _meta,
+    sql.Column("number", sql.BigInteger, primary_key=True, autoincrement=False),
+    sql.Column("nonce", sql.String(16), nullable=False),
+)
+_program = sql.Table(
+    "program",
+    _meta,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("at_turn", sql.Integer, nullable=False),
+    sql.Column("version", sql.String(64), nullable=False),
+    sql.Column("schema", sql.Integer, nullable=False),
+    sql.Column("learner", sql.String(100), nullable=False),
+    sql.Column("learner_version", sql.Integer, nullable=False),
+    sql.Column("accepted", sql.Boolean, nullable=False),  # the operator accepted its learner
+    sql.Column("mechanism_json", sql.Text),
+    sql.Column("guarantee_json", sql.Text),
+    sql.Column("python", sql.String(32), nullable=False),
+    sql.Column("numpy", sql.String(32), nullable=False),
+    sql.Column("numba", sql.String(32), nullable=False),
+)
+_schema = sql.Table(
+    "schema",
+    _meta,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("number", sql.Integer, nullable=False),
+)
 sql.Index(
     "answered_nonces",
     _tickets.c.nonce,
@@ -214,6 +265,8 @@ sql.Index(
     sqlite_where=_tickets.c.due.isnot(None),
     postgresql_where=_tickets.c.due.isnot(None),
 )
+
+TABLES = _meta.tables
 
 Status = Literal["placed", "counted", "full", "late", "spent", "foreign", "replayed", "placeless", "over"]
 
@@ -290,18 +343,20 @@ def hashed(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def new_ticket() -> str:
+def new_ticket(io: Io = SYSTEM) -> str:
     """Return a new ticket: 128 random bits, written as 22 characters."""
-    return secrets.token_urlsafe(16)
+    return io.random_text(16)
 
 
 class Store:
     """Database of a study.
 
     - url : database URL in the form of SQLAlchemy, or the path of a SQLite file.
+    - io : source of random bytes for tickets and tokens.
     """
 
-    def __init__(self, url: str | Path) -> None:
+    def __init__(self, url: str | Path, io: Io = SYSTEM) -> None:
+        self._io = io
         text = str(url)
         if "://" not in text:
             text = f"sqlite:///{text}"
@@ -323,9 +378,9 @@ class Store:
         # rule "resolved"; None: the rule "all"
         self.batches: BatchRule | None = None
         # with SQLite, threads of this process write one after the other
-        self._lock = threading.Lock() if self.sqlite else None
+        self._lock = io.lock() if self.sqlite else None
         if self.sqlite:
-            sql.event.listen(self._engine, "connect", _sqlite_connected)
+            sql.event.listen(self._engine, "connect", lambda raw, _: _sqlite_connected(raw, io))
             sql.event.listen(self._engine, "begin", _sqlite_begun)
         else:
             sql.event.listen(self._engine, "connect", _postgresql_connected)
@@ -344,6 +399,18 @@ class Store:
                 )
         finally:
             self._engine.dispose()
+
+    def clocked(self, io: Io) -> Io:
+        """Return the system with the clock that all processes of this database share.
+
+        It is the clock of PostgreSQL's server. For SQLite, it is the clock of the machine.
+        """
+        return io if self.sqlite else io.with_clock(self._server_time)
+
+    def _server_time(self) -> float:
+        with self._reading() as connection:
+            time = sql.extract("epoch", sql.func.clock_timestamp())
+            return float(connection.execute(sql.select(time)).scalar_one())
 
     def _emptied(self, patience_ms: int) -> bool:
         """Copy SQLite's write-ahead log into the database and truncate the log.
@@ -390,7 +457,13 @@ class Store:
         with self._engine.connect() as connection:
             if not sql.inspect(connection).has_table("study"):
                 return False
-        self._upgrade()
+        number = self.schema()
+        if number != SCHEMA:
+            raise ValueError(
+                f"database = {self.url.render_as_string()!r}: has tables of version {number}, and this "
+                f"library needs version {SCHEMA}: "
+                + ("run once with --migrate" if number < SCHEMA else "use the later library that made them")
+            )
         with self._reading() as connection:
             found = connection.execute(sql.select(_study.c.identity)).scalar()
         if found is None:
@@ -402,24 +475,72 @@ class Store:
             )
         return True
 
-    def _upgrade(self) -> None:
-        """Add the tables and the column that a database of an earlier version does not have."""
-
-        def missing(connection: Connection) -> tuple[bool, bool]:
-            found = sql.inspect(connection)
-            tables = {"keys", "resolved", "serving"} <= set(found.get_table_names())
-            return not tables, "batch" not in {one["name"] for one in found.get_columns("messages")}
-
+    def stored_identity(self) -> str | None:
+        """Return the identity of the study in the database; None for an empty database."""
         with self._engine.connect() as connection:
-            if not any(missing(connection)):
-                return
+            if not sql.inspect(connection).has_table("study"):
+                return None
+            return connection.execute(sql.select(_study.c.identity)).scalar()
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        """Open a write transaction in which tables can change.
+
+        Raises ``ValueError`` if a process serves the database.
+        """
+        now = self._io.now()
         with self._writing() as connection:
-            # another process can have added them in the meantime
-            connection.execute(sql.select(_study.c.id).with_for_update())
-            for table in (_keys, resolved_table, _serving):
-                table.create(connection, checkfirst=True)
-            if missing(connection)[1]:
-                connection.exec_driver_sql("ALTER TABLE messages ADD COLUMN batch INTEGER")
+            lease = connection.execute(sql.select(_lease.c.expires).with_for_update()).scalar_one()
+            if now < lease <= now + 60.0:
+                raise ValueError("database: is being served: stop every process of it, then wait 5 seconds")
+            yield connection
+
+    def link_all(self, connection: Connection) -> None:
+        """Store the links of all releases, in a migration."""
+        rows = connection.execute(sql.select(_releases).order_by(_releases.c.number)).mappings().all()
+        for row in rows:
+            self._keep_link(connection, int(row["number"]), bytes(row["body"]), bytes(row["exact"]))
+
+    def start_program(self, connection: Connection, program: Mapping[str, Any]) -> None:
+        """Store the first row of the table ``program``, in a migration."""
+        turn = -1 if connection.execute(sql.select(_state.c.id)).first() is None else 0
+        self._keep_program(connection, program, turn)
+
+    def schema(self) -> int:
+        """Return the version of the tables; 0 for a database that has none of a known version."""
+        with self._engine.connect() as connection:
+            if not sql.inspect(connection).has_table("schema"):
+                return 0
+            return int(connection.execute(sql.select(_schema.c.number)).scalar_one())
+
+    def programs(self) -> list[dict[str, Any]]:
+        """Return the versions that served the study, in order, without mechanism and guarantee."""
+        columns = [one for one in _program.c if not one.name.endswith("_json")]
+        with self._reading() as connection:
+            rows = connection.execute(sql.select(*columns).order_by(_program.c.id)).mappings()
+            return [{name: row[name] for name in row if name != "id"} for row in rows]
+
+    def frozen(self) -> tuple[str, str]:
+        """Return the mechanism and the stated guarantee with which the study began, as JSON texts."""
+        query = sql.select(_program.c.mechanism_json, _program.c.guarantee_json).order_by(_program.c.id)
+        with self._reading() as connection:
+            row = connection.execute(query.limit(1)).one()
+        return str(row[0]), str(row[1])
+
+    def add_program(self, program: Mapping[str, Any], *, accepted: bool = False) -> None:
+        """Store the versions with which the study goes on.
+
+        accepted : True if the operator accepted the learner of this version.
+        """
+        with self._writing() as connection:
+            turn = connection.execute(sql.select(_study.c.turn)).scalar_one()
+            self._keep_program(connection, program, turn, accepted=accepted)
+
+    def _keep_program(
+        self, connection: Connection, program: Mapping[str, Any], turn: int, *, accepted: bool = False
+    ) -> None:
+        row = {"schema": SCHEMA, "at_turn": turn, "accepted": accepted, **program}
+        connection.execute(_program.insert().values(row))
 
     def create(
         self,
@@ -430,31 +551,37 @@ class Store:
         first: Drawn,
         plans: Plans,
         now: float,
-        close: str = "all",
+        close: str,
+        program: Mapping[str, Any],
     ) -> None:
         """Store a study, its release 0 and the plans of this release in an empty database.
 
         close : rule that closes batches, "all" or "resolved". It never changes.
+        program : row of the table ``program``, with mechanism and guarantee.
 
         Raises ``ValueError`` if the database is not empty.
         """
 
         def keep(connection: Connection) -> None:
             connection.execute(_serving.insert().values(id=1, close=close))
+            self._keep_program(connection, program, first.number)
             connection.execute(_state.insert().values(id=1, session=first.session))
             self._keep_release(connection, first)
             self._open_plans(connection, first.number, plans, now)
 
         self._create(identity, first.number, ties, form, ledger, keep)
 
-    def create_shuffler(self, identity: str) -> None:
+    def create_shuffler(self, identity: str, program: Mapping[str, Any]) -> None:
         """Store a study without releases and plans in the empty database of a shuffler.
+
+        program : row of the table ``program``, with mechanism and guarantee.
 
         Raises ``ValueError`` if the database is not empty.
         """
 
         def keep(connection: Connection) -> None:
             connection.execute(_relayed.insert().values(id=1, body=b""))
+            self._keep_program(connection, program, -1)
 
         self._create(identity, -1, b"", b"", "null", keep)
 
@@ -481,6 +608,7 @@ class Store:
                     )
                 )
                 connection.execute(_lease.insert().values(id=1, holder="", token=0, expires=0.0))
+                connection.execute(_schema.insert().values(id=1, number=SCHEMA))
                 keep(connection)
         # another process created the rows or tables in the meantime
         except (sql.exc.IntegrityError, sql.exc.ProgrammingError):
@@ -529,6 +657,35 @@ class Store:
                 "were given that one, and would refuse what another one signs: put its file back"
             )
 
+    def key_rows(self) -> list[dict[str, Any]]:
+        """Return all keys of the service, in order."""
+        with self._reading() as connection:
+            rows = connection.execute(sql.select(_key_rows.c.body).order_by(_key_rows.c.number)).scalars()
+            return [json.loads(one) for one in rows]
+
+    def add_key_row(self, row: Mapping[str, Any]) -> None:
+        """Store the next key of the service. A later key than the first becomes the current one.
+
+        Raises ``ValueError`` if a process serves the database, except for the first key.
+        """
+        number, public = int(row["content"]["number"]), row["content"]["public"]
+        values = {"number": number, "body": json.dumps(row)}
+        try:
+            with self.migrating() if number else self._writing() as connection:
+                connection.execute(_key_rows.insert().values(values))
+                connection.execute(_keys.update().values(public=public))
+        except sql.exc.IntegrityError:
+            if number:
+                raise
+
+    def log(self, first: int) -> list[tuple[int, str]]:
+        """Return the links of all published releases from number ``first``."""
+        with self._reading() as connection:
+            turn = sql.select(_study.c.turn).scalar_subquery()
+            known = _links.c.number >= first, _links.c.number <= turn
+            rows = connection.execute(sql.select(_links).where(*known).order_by(_links.c.number))
+            return [(int(row.number), str(row.link)) for row in rows]
+
     def has_people(self) -> bool:
         """Return True if a user has taken a place, or if a release of users' data exists."""
         with self._reading() as connection:
@@ -539,6 +696,15 @@ class Store:
         connection.execute(
             _releases.insert().values(number=new.number, exact=new.exact, body=new.body, sha256=new.sha256)
         )
+        self._keep_link(connection, new.number, new.body, new.exact)
+
+    def _keep_link(self, connection: Connection, number: int, body: bytes, exact: bytes) -> None:
+        """Store the link of a release. The links of all earlier releases must be stored."""
+        identity = str(connection.execute(sql.select(_study.c.identity)).scalar_one())
+        query = sql.select(_links.c.link).where(_links.c.number == number - 1)
+        before = connection.execute(query).scalar_one() if number else NO_LINK
+        link = link_of(str(before), identity, number, body, exact)
+        connection.execute(_links.insert().values(number=number, link=link))
 
     def _open_plans(self, connection: Connection, turn: int, plans: Plans, now: float) -> None:
         for number, users, policy in plans:
@@ -553,7 +719,7 @@ class Store:
     def new_tickets(self, count: int) -> list[str]:
         """Create ``count`` tickets and return them; the database keeps only their hashes."""
         count = checks.integer("tickets", count, 1, 10**7)
-        made = [new_ticket() for _ in range(count)]
+        made = [new_ticket(self._io) for _ in range(count)]
         with self._writing() as connection:
             for part in _parts(made, 10_000):
                 rows = [{"hash": hashed(one), "state": UNSPENT} for one in part]
@@ -562,7 +728,7 @@ class Store:
 
     def new_token(self) -> str:
         """Create an operator's token and return it; the database keeps only its hash."""
-        token = secrets.token_urlsafe(32)
+        token = self._io.random_text(32)
         with self._writing() as connection:
             connection.execute(_tokens.insert().values(hash=hashed(token)))
         return token
@@ -662,12 +828,16 @@ class Store:
                 found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
         return found
 
-    def mark_expired(self, now: float, closes_after: float | None) -> int:
+    def mark_expired(self, now: float, closes_after: float | None, stays: float = math.inf) -> int:
         """Mark expired reservations, and places that no user took in time, as absent. Returns the number of
         marked places.
+
+        stays : seconds that a user has from the place to the answer. A reservation that ends later than this
+            from now was written while the clock was fast, and is shortened.
         """
+        late = (_tickets.c.due <= now) | (_tickets.c.due > now + stays)
         with self._reading() as connection:  # usually nothing has expired, so no lock is needed
-            due = connection.execute(sql.select(_tickets.c.id).where(_tickets.c.due <= now).limit(1)).first()
+            due = connection.execute(sql.select(_tickets.c.id).where(late).limit(1)).first()
             old = closes_after is not None and any(
                 one["opened"] + closes_after <= now and one["came"] + one["absent"] < one["users"]
                 for one in self._open(connection)
@@ -675,7 +845,7 @@ class Store:
         if due is None and not old:
             return 0
         if self.batches is not None:
-            return self._resolve_expired(now)
+            return self._resolve_expired(now, stays)
         count = 0
         with self._writing() as connection:
             for one in self._open(connection, lock=True):
@@ -694,9 +864,14 @@ class Store:
                         )
                     )  # fmt: skip
                 count += gone + free
+            self._shorten(connection, now + stays)
         return count
 
-    def _resolve_expired(self, now: float) -> int:
+    def _shorten(self, connection: Connection, last: float) -> None:
+        if last < math.inf:
+            connection.execute(_tickets.update().where(_tickets.c.due > last).values(due=last))
+
+    def _resolve_expired(self, now: float, stays: float) -> int:
         """Mark expired reservations as absent, in the order of their tickets, and count them in batches."""
         with self._writing() as connection:
             batch = self._requests(connection, (), now)
@@ -705,6 +880,7 @@ class Store:
             for row in rows:
                 batch.expire(row)
             batch.write(connection)
+            self._shorten(connection, now + stays)
         self.whole = batch.whole
         return len(rows)
 
@@ -884,9 +1060,15 @@ class Store:
             return [dict(row) for row in connection.execute(query).mappings()]
 
     def release(self, number: int) -> tuple[bytes, str] | None:
-        """Return the served bytes of a release and their SHA-256; None if no release has this number."""
+        """Return the served bytes of a release and their SHA-256; None if no release has this number.
+
+        A release is shown only after its plans are open (:meth:`turned`).
+        """
         with self._reading() as connection:
-            query = sql.select(_releases.c.body, _releases.c.sha256).where(_releases.c.number == number)
+            turn = sql.select(_study.c.turn).scalar_subquery()
+            query = sql.select(_releases.c.body, _releases.c.sha256).where(
+                _releases.c.number == number, _releases.c.number <= turn
+            )
             row = connection.execute(query).first()
         return None if row is None else (bytes(row[0]), str(row[1]))
 
@@ -1025,8 +1207,8 @@ class Store:
                 )
             return token
 
-    def keep(self, token: int, now: float, lasts: float) -> bool:
-        """Extend the lease.
+    def keep(self, token: int, now: float, lasts: float, *, beat: bool = False) -> bool:
+        """Extend the lease, and store a new beat if ``beat`` is True.
 
         Returns False if another process holds the lease, or if the lease is over. In these cases,
         :meth:`lease` will move users' deadlines later.
@@ -1035,18 +1217,54 @@ class Store:
         was set back (:meth:`lease`).
         """
         with self._writing() as connection:
-            return (
-                connection.execute(
-                    _lease.update()
-                    .where(
-                        _lease.c.token == token,
-                        _lease.c.expires > now,
-                        _lease.c.expires <= now + _AHEAD * lasts,
-                    )
-                    .values(expires=now + lasts)
-                ).rowcount
-                == 1
-            )
+            own = connection.execute(
+                _lease.update()
+                .where(
+                    _lease.c.token == token,
+                    _lease.c.expires > now,
+                    _lease.c.expires <= now + _AHEAD * lasts,
+                )
+                .values(expires=now + lasts)
+            ).rowcount
+            if own == 1 and beat:
+                self._beat(connection)
+        return own == 1
+
+    def _beat(self, connection: Connection) -> None:
+        """Store a new beat, and remove the beat before the last :data:`BEATS` ones."""
+        number = int(connection.execute(sql.select(sql.func.max(_beats.c.number))).scalar() or 0) + 1
+        connection.execute(_beats.insert().values(number=number, nonce=self._io.random_bytes(8).hex()))
+        connection.execute(_beats.delete().where(_beats.c.number <= number - BEATS))
+
+    # ------------------------------------------------------------------------- chain
+    @property
+    def file(self) -> Path | None:
+        """Path of a SQLite file; None for a database in memory or of PostgreSQL."""
+        known = self.sqlite and self.url.database not in (None, "", ":memory:")
+        return Path(str(self.url.database)) if known else None
+
+    def mark(self) -> ChainMark:
+        """Return the newest release with its link, and the newest beat."""
+        with self._reading() as connection:
+            beat = connection.execute(sql.select(_beats).order_by(_beats.c.number.desc()).limit(1)).first()
+            link = connection.execute(sql.select(_links).order_by(_links.c.number.desc()).limit(1)).first()
+        number, text = (-1, NO_LINK) if link is None else (int(link.number), str(link.link))
+        newest = (0, NO_LINK[:16]) if beat is None else (int(beat.number), str(beat.nonce))
+        return ChainMark(number, text, *newest)
+
+    def link(self, number: int) -> str | None:
+        """Return the link of a release; None if no release has this number."""
+        if number < 0:
+            return NO_LINK
+        with self._reading() as connection:
+            return connection.execute(sql.select(_links.c.link).where(_links.c.number == number)).scalar()
+
+    def nonce(self, beat: int) -> str | None:
+        """Return the nonce of a beat; None if the database does not have this beat."""
+        if not beat:
+            return NO_LINK[:16]
+        with self._reading() as connection:
+            return connection.execute(sql.select(_beats.c.nonce).where(_beats.c.number == beat)).scalar()
 
     def release_lease(self, token: int, now: float) -> None:
         """End the lease now, if ``token`` is still its token."""
@@ -1211,7 +1429,7 @@ def _own_file(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
-def _sqlite_connected(connection: Any, _: Any) -> None:
+def _sqlite_connected(connection: Any, io: Io) -> None:
     connection.isolation_level = None  # the driver does not begin transactions itself; this module does
     connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
     for left in reversed(range(_PATIENCE_MS // 10)):
@@ -1222,7 +1440,7 @@ def _sqlite_connected(connection: Any, _: Any) -> None:
         except sqlite3.OperationalError:
             if not left:
                 raise
-            time.sleep(0.01)
+            io.pause(0.01)
     for pragma in (f"synchronous = {_SYNCHRONOUS}", "secure_delete = ON"):
         connection.execute(f"PRAGMA {pragma}")
 

@@ -8,7 +8,6 @@ users, and its noise protects no user.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from discreet.ledger.signatures import new_key, read_private_key
 from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.service.server import all_in_background
 from discreet.service.study_config import Study
+from discreet.service.system_io import SYSTEM
 
 __all__ = ["Rehearsal", "people_of", "promised_by", "rehearse"]
 
@@ -98,7 +98,7 @@ def rehearse(
     opened : function that is called with the address of the service
     ended : function that is called with the results, while the service still answers requests
     """
-    begun, world, crowd = time.perf_counter(), study.world, _Crowd(study)
+    begun, world, crowd = SYSTEM.monotonic(), study.world, _Crowd(study)
     with tempfile.TemporaryDirectory(prefix="discreet-rehearsal-") as folder:
         new_key(Path(folder) / "key")
         key = read_private_key(Path(folder) / "key")
@@ -110,13 +110,13 @@ def rehearse(
                 while crowd.came < study.users:
                     crowd.come(client, tickets[crowd.came : crowd.came + _AT_ONCE], told)
                 while not service.store.about()["over"]:
-                    time.sleep(0.01)
+                    SYSTEM.pause(0.01)
                 releases = int(service.store.about()["turn"])
             best = planning.optimal_values(world)[0]
             found = Rehearsal(
                 study.users,
                 releases,
-                time.perf_counter() - begun,
+                SYSTEM.monotonic() - begun,
                 crowd.values,
                 float(world.initial @ best[0]),
                 float(planning.policy_value(world, planning.uniform_policy(world))),
@@ -149,7 +149,7 @@ class _Crowd:
             if any(isinstance(one, Turned) and one.reason != "full" for one in places):
                 raise RuntimeError("a place was refused")
             if not given:
-                time.sleep(0.01)
+                SYSTEM.pause(0.01)
 
     def _message(self, place: PlanReservation, user: int) -> Any:
         """Return the user's message, and record the value of the policy that they followed."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from discreet.service.database import RequestResult, ReservationRequest, Store, TicketMessage
 from discreet.service.error_causes import cause
+from discreet.service.system_io import SYSTEM, Io
 
 __all__ = ["Busy", "Intake"]
 
@@ -41,19 +40,25 @@ class Intake:
     stays : seconds that a user has from the place to the answer.
     after : function that is called after every write.
     closes_after : seconds for which a plan is open; None for no limit.
+    io : clock, and the thread that writes.
     """
 
     def __init__(
-        self, store: Store, stays: float, after: Callable[[], None], closes_after: float | None = None
+        self,
+        store: Store,
+        stays: float,
+        after: Callable[[], None],
+        closes_after: float | None = None,
+        io: Io = SYSTEM,
     ) -> None:
-        self._store, self._after = store, after
+        self._store, self._after, self._io = store, after, io
         self._times = stays, closes_after
         self._waiting: deque[
             tuple[Sequence[ReservationRequest | TicketMessage], asyncio.Future[list[RequestResult]]]
         ] = deque()
         self._count = 0
         self._came = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, "discreet-intake")
+        self._thread = io.worker("discreet-intake")
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -63,7 +68,7 @@ class Intake:
     async def stop(self) -> None:
         """Write the waiting requests, then stop the task and its thread."""
         while self._count and self._task is not None and not self._task.done():
-            await asyncio.sleep(0.01)
+            await self._io.sleep(0.01)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -82,11 +87,11 @@ class Intake:
         return await done
 
     async def _write(self) -> None:
-        loop, failing = asyncio.get_running_loop(), False
+        failing = False
         while True:
             await self._came.wait()
             if self._count < MOST_AT_ONCE:
-                await asyncio.sleep(_GATHERS)
+                await self._io.sleep(_GATHERS)
             taken: list[
                 tuple[Sequence[ReservationRequest | TicketMessage], asyncio.Future[list[RequestResult]]]
             ] = []
@@ -100,7 +105,7 @@ class Intake:
                 continue
             together = [one for requests, _ in taken for one in requests]
             try:
-                results = await loop.run_in_executor(self._thread, self._admitted, together)
+                results = await self._io.in_thread(self._admitted, together, worker=self._thread)
             # for example, the disk is full or the database does not answer; waiting clients get this error
             except Exception as error:
                 if not failing:  # log a series of failures once, not for every request
@@ -124,4 +129,4 @@ class Intake:
                 self._count -= many
 
     def _admitted(self, requests: list[ReservationRequest | TicketMessage]) -> list[RequestResult]:
-        return self._store.admit(requests, time.time(), *self._times)
+        return self._store.admit(requests, self._io.now(), *self._times)

@@ -91,7 +91,7 @@ def _prior(study: Study) -> dict[str, str]:
 
 
 def make_participant_statement(
-    study: Study, ledger: Any, key: str, close: str | None = None
+    study: Study, ledger: Any, key: str, close: str | None = None, programs: Any = ()
 ) -> dict[str, Any]:
     """Return the statement for participants as JSON values, including its sentences.
 
@@ -100,16 +100,17 @@ def make_participant_statement(
     ledger : the study's reservation in the ledger; None if the study uses no ledger.
     key : public key of the statement's signature.
     close : rule with which the database was begun; None: the rule of a new database.
+    programs : versions of the library that served the study.
     """
     resolved = (close or study.close_rule) == "resolved"
-    guarantee = study.guarantee
+    guarantee = study.stated or study.guarantee.to_dict()
     layout = study.layout
     return {
         "study": study.name,
         "identity": study.identity,
         "trust": study.trust,
-        "first": guarantee.statement,
-        "guarantee": guarantee.to_dict(),
+        "first": guarantee["statement"],
+        "guarantee": guarantee,
         "who_sees_what": [*SEES[study.trust], *([message_alone(study).statement] if study.shuffled else ())],
         "shuffler": None if study.shuffler is None else dict(study.shuffler),
         "side_channels": [*SIDE_CHANNELS, *([_TIMES] if resolved else ())],
@@ -141,4 +142,5 @@ def make_participant_statement(
         "ledger": ledger
         or "This study uses no ledger: the cost of other releases about the same people is not known here.",
         "key": key,
+        "programs": list(programs),
     }

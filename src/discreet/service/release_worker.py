@@ -16,7 +16,7 @@ row per release. A session with seeded noise draws the same numbers again, which
 
 **State of the learner.** It depends only on the releases. The state is not stored, but recomputed from the
 releases. The recomputed plans must equal the stored plans, bit for bit. This check detects changes of the
-learner's code.
+learner's code, which the operator can accept (:mod:`discreet.service.frozen_mechanism`).
 
 **Shuffle trust.** Only the shuffler has single messages (:mod:`discreet.service.shuffler`). A turn begins
 when the shuffler's sum of the batch has arrived. The session receives this sum instead of single messages.
@@ -29,8 +29,6 @@ in a simulation.
 from __future__ import annotations
 
 import json
-import secrets
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -49,9 +47,12 @@ from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall
 from discreet.service import encoding as codec
 from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, opened_sum
 from discreet.service.database import Drawn, StaleWriter, Store
+from discreet.service.frozen_mechanism import check_learner, first_program, frozen
 from discreet.service.ledger_reservation import publish
 from discreet.service.message_validation import CentralAdmission, LocalAdmission, admission_of
+from discreet.service.release_chain import Head, OldDatabase, check_head
 from discreet.service.study_config import Study
+from discreet.service.system_io import SYSTEM, Io
 
 __all__ = ["LEASE", "LeaseHolder", "Writer", "begin_study"]
 
@@ -92,8 +93,9 @@ def _asked(question: Any) -> Any:
     raise ValueError("answer: a service stores no people, so it answers no new question")
 
 
-def _drawn(release: Release, session: bytes) -> Drawn:
-    body = codec.canonical(codec.release_table(release, datetime.now(UTC).date().isoformat()))
+def _drawn(release: Release, session: bytes, now: float) -> Drawn:
+    date = datetime.fromtimestamp(now, UTC).date().isoformat()
+    body = codec.canonical(codec.release_table(release, date))
     return Drawn(release.number, codec.exact(release), body, codec.digest(body), session)
 
 
@@ -109,28 +111,31 @@ def _policy(row: dict[str, Any]) -> np.ndarray[Any, Any]:
     return codec.policy_of(json.loads(row["policy"]))
 
 
-def _ties(study: Study) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _ties(study: Study, io: Io) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Return the key of the random bits that break ties between actions. The key is public, and is stored in
     the database.
     """
     if isinstance(study.randomness, Seeded):
         return study.randomness.keys.ties
-    return np.frombuffer(secrets.token_bytes(16), np.uint64)
+    return np.frombuffer(io.random_bytes(16), np.uint64)
 
 
-def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] | None = None) -> None:
+def begin_study(study: Study, store: Store, ledger: dict[str, Any] | None = None, io: Io = SYSTEM) -> None:
     """Make release 0, which contains no users, and store it in an empty database together with the first
     plans.
     """
-    session, ties = study.start(), _ties(study)
+    session, ties, now = study.start(), _ties(study, io), store.clocked(io).now()
     release = session.release()
     followed = None if study.close_rule == "all" else ()
     made = _planned(study, study.learner.begin(study.spec, ties), release, followed)
     form = _form(study, session)
-    first = _drawn(release, taken_out(session))  # type: ignore[arg-type]
+    first = _drawn(release, taken_out(session), now)  # type: ignore[arg-type]
     plans = _rows(made.plans, 1)
     close = study.close_rule
-    store.create(study.identity, ties.tobytes(), form, json.dumps(ledger), first, plans, now, close)
+    store.create(
+        study.identity, ties.tobytes(), form, json.dumps(ledger), first, plans, now, close,
+        first_program(study),
+    )  # fmt: skip
     store.batches = study.batches(close)
 
 
@@ -160,29 +165,72 @@ class LeaseHolder:
 
     The lease is the right to make releases. Only one process has it at a time.
 
-    ``token`` is the token of the lease while this process holds it, and None otherwise. ``clock`` returns the
-    time in seconds.
+    ``token`` is the token of the lease while this process holds it, and None otherwise. ``io`` is the clock.
+    ``head`` is the head of the chain (:mod:`discreet.service.release_chain`); None: without a chain.
     """
 
-    def __init__(self, store: Store, holder: str, clock: Callable[[], float]) -> None:
-        self._store, self._holder, self._clock = store, holder, clock
-        self._holding = threading.Lock()
+    def __init__(self, store: Store, holder: str, io: Io) -> None:
+        self._store, self._holder, self._io = store, holder, io
+        self._holding = io.lock()
         self.token: int | None = None
+        self.head: Head | None = None
+        self._beaten = -LEASE  # time of this process's last beat
 
     def hold(self) -> bool:
         """Take or extend the lease. Returns False if another process holds the lease."""
         # this lock prevents a thread from finding the lease taken by another thread of this process
         with self._holding:
-            now = self._clock()
-            if self.token is not None and self._store.keep(self.token, now, LEASE):
-                return True
-            self.token = self._store.lease(self._holder, now, LEASE)
+            now = self._io.now()
+            beat = self.head is not None and abs(now - self._beaten) >= LEASE / 6
+            if self.token is None or not self._store.keep(self.token, now, LEASE, beat=beat):
+                beat = self.head is not None
+                self.token = self._take(now)
+            if self.token is not None and beat:
+                self._beaten = now
+                self.write_head()
             return self.token is not None
+
+    def _take(self, now: float) -> int | None:
+        """Take the lease, and check the head before the first beat. Returns the token of the lease or None.
+
+        Raises :class:`~discreet.service.release_chain.OldDatabase` if the database is older than its head.
+        """
+        seen = None if self.head is None else self.head.last()  # before the database
+        token = self._store.lease(self._holder, now, LEASE)
+        if token is None or self.head is None:
+            return token
+        try:
+            check_head(self._store, self.head, seen)
+            if seen is None:
+                self.head.begin()
+            return token if self._store.keep(token, now, LEASE, beat=True) else None
+        except BaseException:
+            self._store.release_lease(token, now)
+            raise
+
+    def write_head(self) -> None:
+        """Write the newest release and the newest beat to the head.
+
+        If this fails, this process makes no releases until it takes the lease again.
+        """
+        if self.head is None:
+            return
+        try:
+            for _ in range(3):  # another thread can add a line after the database was read
+                if self.head.append(self._store.mark()):
+                    return
+            raise OldDatabase(f"database: is older than {self.head}: it was replaced while it was served")
+        except BaseException:
+            self.token = None
+            raise
 
     def release_lease(self) -> None:
         """Release the lease, so that the next process does not have to wait for its end."""
+        if self.token is not None and self.head is not None:
+            self._beaten = -LEASE  # the last beat comes after the last answer
+            self.hold()
         if self.token is not None:
-            self._store.release_lease(self.token, self._clock())
+            self._store.release_lease(self.token, self._io.now())
             self.token = None
 
 
@@ -191,7 +239,7 @@ class Writer(LeaseHolder):
 
     Parameters
     ----------
-    clock : function that returns the time in seconds, for leases.
+    io : clock, for leases.
     before_commit : function that is called between the draw of the noise and the storage of the release.
         Tests use it to kill the process at this point, or to let another process act first.
     """
@@ -201,15 +249,17 @@ class Writer(LeaseHolder):
         study: Study,
         store: Store,
         holder: str,
-        clock: Callable[[], float],
+        io: Io,
         before_commit: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(store, holder, clock)
-        self._study = study
+        super().__init__(store, holder, io)
+        self._study = study = frozen(study, store)
+        # turn at which the operator last accepted another learner; -1 for none
+        self._accepted = check_learner(study, store)
         self._before_commit = before_commit or (lambda: None)
         # (turn, the learner's state after the plans of this turn)
         self._learned: tuple[int, Any] | None = None
-        self._lock = threading.Lock()
+        self._lock = io.lock()
         about = store.about()
         self._ties = np.frombuffer(bytes(about["ties"]), np.uint64)
         form = bytes(about["form"])
@@ -274,19 +324,21 @@ class Writer(LeaseHolder):
         release = self._draw(turn, content) if kept is None else codec.of_exact(kept)
         if release is None:
             return
+        self.write_head()  # before anybody sees the release
         made = _planned(study, state, release, self._followed(turn))
         if self.batches is not None:
             self.batches.check(release.users, [int(one.users) for one in made.plans])
         rows = _rows(made.plans, int(self._store.policies(turn)[-1]["number"]) + 1)
-        self._store.turned(token, turn, rows, self._clock(), LEASE)
+        self._store.turned(token, turn, rows, self._io.now(), LEASE)
         self._learned = release.number, made.state
 
     def _followed(self, turn: int) -> list[tuple[Any, int]] | None:
         """Return the policies that the users of batch ``turn`` followed, each with its number of users.
 
-        Returns None if plans close batches: the learner knows these policies.
+        Returns None if plans close batches: the learner knows these policies, unless another learner made
+        them.
         """
-        if self._store.batches is None:
+        if self._store.batches is None and turn > self._accepted:
             return None
         return [(_policy(part), int(part["users"])) for part in self._store.batch(turn)]
 
@@ -307,11 +359,11 @@ class Writer(LeaseHolder):
             for at, part in enumerate(parts, 1):
                 self._submit(session, Plan(_policy(part), part["users"], last=at == len(parts)), part, turn)
             release: Release = session.release() if self.batches is None else self._let_out(session, turn)
-            new = _drawn(release, taken_out(session))
+            new = _drawn(release, taken_out(session), self._io.now())
         finally:
             session.close()
         self._before_commit()
-        self._store.drew(token, turn, new, self._clock(), LEASE)
+        self._store.drew(token, turn, new, self._io.now(), LEASE)
         return release
 
     def _let_out(self, session: Any, turn: int) -> Release:
@@ -384,10 +436,11 @@ class Writer(LeaseHolder):
                     codec.canonical(codec.plan_table(plan, at)).decode()
                     for at, plan in enumerate(made.plans, first)
                 ]
-                if again != stored:
+                if again != stored and number > self._accepted:
                     raise RuntimeError(
                         f"release {number}: this version of the library makes other plans of it than "
-                        "people were given; go on with the version that the study was begun with"
+                        "people were given; go on with the version before, or start once with "
+                        "--accept-learner"
                     )
                 state, first = made.state, first + len(stored)
             self._learned = turn, state

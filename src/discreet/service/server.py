@@ -7,10 +7,10 @@ import gc
 import json
 import logging
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -20,19 +20,26 @@ from sqlalchemy.engine import make_url
 
 from discreet.core import checks
 from discreet.ledger.signatures import PrivateKey, is_key, new_key, read_private_key, short
+from discreet.service import schema_migrations
 from discreet.service.app import Door, Lane, Service, application
 from discreet.service.connection_limits import HEAD_BYTES, protocol
 from discreet.service.database import Store
+from discreet.service.frozen_mechanism import first_program, note_program
+from discreet.service.key_history import finish_rotation, rotate_key
 from discreet.service.ledger_reservation import publish, reserve
+from discreet.service.release_chain import OldDatabase, check_head, head_of, new_head
 from discreet.service.release_worker import begin_study
 from discreet.service.shuffler import ShufflerService
 from discreet.service.study_config import Study
+from discreet.service.system_io import SYSTEM, Io
 
 __all__ = [
-    "all_in_background", "both_in_background", "database_of", "in_background", "key_of", "opened",
-    "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at", "without_password",
+    "all_in_background", "begin_new_head", "both_in_background", "database_of", "in_background", "key_of",
+    "migrate", "opened", "opened_shuffler", "rotate", "serve", "serve_shuffler", "shuffler_key_at",
+    "without_password",
 ]  # fmt: skip
 
+log = logging.getLogger("discreet.service")
 AnyService = TypeVar("AnyService", bound=Service)
 
 
@@ -57,6 +64,8 @@ def key_of(study: Study, store: Store | None = None) -> PrivateKey:
     Their devices would reject all signatures of a new key.
     """
     path = study.path(study.key)
+    if store is not None:
+        finish_rotation(path, store)
     if store is not None and not path.exists() and (store.public_key() or store.has_people()):
         known = store.public_key()
         whose = "" if known is None else f", {short(known)}"
@@ -86,7 +95,7 @@ def _key_at(path: Path, name: str) -> PrivateKey:
     return read_private_key(path, name)
 
 
-def opened(study: Study, database: str) -> Store:
+def opened(study: Study, database: str, io: Io = SYSTEM) -> Store:
     """Open the database of a study.
 
     If the database is empty, the study starts: its cost is reserved in the ledger, and release 0 is made.
@@ -95,10 +104,10 @@ def opened(study: Study, database: str) -> Store:
     exceeded. Under local trust, raises ``LedgerError`` if another database of the study has already marked
     the same reservation.
     """
-    store = Store(database)
+    store = Store(database, io)
     try:
-        if not store.created(study.identity):
-            _begin(study, store)
+        if not _is_begun(study, store, io):
+            _begin(study, store, io)
         store.batches = study.batches(store.close_rule())
         if store.is_shuffler():
             raise ValueError("database: is that of the shuffler; the service needs one of its own, elsewhere")
@@ -111,14 +120,71 @@ def opened(study: Study, database: str) -> Store:
         raise
 
 
-def _begin(study: Study, store: Store) -> None:
+def migrate(study: Study, database: str) -> tuple[int, Path | None]:
+    """Change the tables of a database to those of this library (:mod:`discreet.service.schema_migrations`).
+
+    Returns the version of the tables before, and the path of a copy of the SQLite file, or None. Raises the
+    ``ValueError`` of :func:`discreet.service.schema_migrations.migrate`.
+    """
+    store = Store(database)
+    try:
+        return schema_migrations.migrate(study, store)
+    finally:
+        store.close()
+
+
+def rotate(study: Study, database: str, recovery_key: Path | None = None) -> str:
+    """Replace the service's key; see :func:`discreet.service.key_history.rotate_key`."""
+    store = Store(database)
+    try:
+        if not _is_begun(study, store):
+            raise ValueError(f"database = {without_password(database)!r}: does not hold this study")
+        return rotate_key(study, store, recovery_key)
+    finally:
+        store.close()
+
+
+def begin_new_head(study: Study, database: str) -> None:
+    """Replace a lost head by a new one. An operator must know that no later database exists.
+
+    Raises ``ValueError`` if the database does not contain the study, or is in memory.
+    """
+    store = Store(database)
+    try:
+        head = head_of(study, store)
+        if head is None or not store.created(study.identity):
+            raise ValueError(f"database = {without_password(database)!r}: does not hold this study")
+        new_head(store, head)
+    finally:
+        store.close()
+
+
+def _is_begun(study: Study, store: Store, io: Io = SYSTEM) -> bool:
+    """Return True if the database contains the study, and check that it is not older than its head.
+
+    Raises :class:`OldDatabase` if it is, or if the database is empty and its head is not.
+    """
+    head = head_of(study, store, io)
+    if head is None:
+        return store.created(study.identity)
+    seen = head.last()  # before the database
+    head.check()
+    begun = store.created(study.identity)
+    if begun:
+        check_head(store, head, seen)
+    elif seen is not None:
+        raise OldDatabase(f"database: is missing, but {head} has release {seen.number}: put it back")
+    return begun
+
+
+def _begin(study: Study, store: Store, io: Io) -> None:
     """Reserve the study's cost in the ledger, then make release 0.
 
     If another process made release 0 in the meantime, this call stores nothing.
     """
     entry = reserve(study)
     try:
-        begin_study(study, store, time.time(), entry)
+        begin_study(study, store, entry, io)
     except ValueError:
         if not store.created(study.identity):
             raise
@@ -133,8 +199,8 @@ def opened_shuffler(study: Study, database: str) -> Store:
         raise ValueError("privatizer: must be 'shuffle', a shuffler is for no other")
     store = Store(database)
     try:
-        if not store.created(study.identity):
-            store.create_shuffler(study.identity)
+        if not _is_begun(study, store):
+            store.create_shuffler(study.identity, first_program(study))
         elif not store.is_shuffler():
             raise ValueError("database: is that of the service; the shuffler needs one of its own, elsewhere")
         return store
@@ -165,7 +231,7 @@ def _config(service: Service, host: str, port: int, **more: Any) -> uvicorn.Conf
 class Lines(logging.Formatter):
     """Formatter of log lines that begin with the time (UTC) and the level."""
 
-    converter = staticmethod(time.gmtime)
+    converter = staticmethod(lambda seconds: datetime.fromtimestamp(seconds, UTC).timetuple())
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
@@ -202,7 +268,13 @@ class _Server(uvicorn.Server):
 
 
 def serve(
-    study: Study, database: str, host: str, port: int, listens: Callable[[str], None] = lambda _: None
+    study: Study,
+    database: str,
+    host: str,
+    port: int,
+    listens: Callable[[str], None] = lambda _: None,
+    *,
+    accept_learner: bool = False,
 ) -> None:
     """Run the service of a study until a signal ends it.
 
@@ -220,9 +292,14 @@ def serve(
         Port on which the server listens, 0 to 65535; 0 for any free port.
     listens : function of str
         Function that is called with the address when the port is bound.
+    accept_learner : bool
+        True if the operator accepts a learner that makes other plans of the stored releases than before
+        (:mod:`discreet.service.frozen_mechanism`).
 
     Raises
     ------
+    OldDatabase
+        If the database is older than its head (:mod:`discreet.service.release_chain`).
     ValueError
         If the port is outside its range, the database is neither SQLite nor PostgreSQL, or the database
         belongs to another study. Also raised if the service's key file is missing although the study has
@@ -236,7 +313,12 @@ def serve(
     """
     checks.integer("port", port, 0, 65535)
     store = opened(study, database)
-    _serve(store, lambda: Service(study, store, key_of(study, store)), host, port, listens)
+
+    def made() -> Service:
+        note_program(study, store, accept_learner=accept_learner)
+        return Service(study, store, key_of(study, store))
+
+    _serve(store, made, host, port, listens)
 
 
 def serve_shuffler(
@@ -296,7 +378,11 @@ def _serve(
     store: Store, made: Callable[[], Service], host: str, port: int, listens: Callable[[str], None]
 ) -> None:
     try:
-        config = _config(made(), host, port, log_config=LOGGING)
+        service = made()
+        config = _config(service, host, port, log_config=LOGGING)
+        head = service.writer.head
+        if head is not None and store.file is not None and store.file.parent == head.path.parent:
+            log.warning("%s is on the disk of the database: give [chain] head = a path on another one", head)
         gc.collect()
         # the garbage collector no longer scans the imported objects, because that would delay requests
         gc.freeze()
@@ -335,11 +421,11 @@ def both_in_background(
             store = opened_shuffler(named, str(folder / "shuffler.sqlite"))
             shuffler = ShufflerService(named, store, own, address, key.public)
             with _in_background(store, shuffler, listening):
-                until = time.monotonic() + 300
+                until = SYSTEM.monotonic() + 300
                 while shuffler.turn < 0:
-                    if time.monotonic() > until:
+                    if SYSTEM.monotonic() > until:
                         raise RuntimeError(f"the shuffler has no plans: {shuffler.failed}")
-                    time.sleep(0.005)
+                    SYSTEM.pause(0.005)
                 yield url, shuffler, address, service
 
 
@@ -369,11 +455,11 @@ def _in_background(
     thread = Thread(target=lambda: asyncio.run(server.serve(sockets)), daemon=True)
     thread.start()
     try:
-        until = time.monotonic() + 300
+        until = SYSTEM.monotonic() + 300
         while not server.started:
-            if not thread.is_alive() or time.monotonic() > until:
+            if not thread.is_alive() or SYSTEM.monotonic() > until:
                 raise RuntimeError("the service did not start")
-            time.sleep(0.005)
+            SYSTEM.pause(0.005)
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}", service
     finally:

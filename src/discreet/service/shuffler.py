@@ -25,7 +25,6 @@ and only until the batch is summed.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +41,7 @@ from discreet.service.message_validation import ShuffleAdmission
 from discreet.service.participant_statement import make_participant_statement
 from discreet.service.release_worker import LeaseHolder
 from discreet.service.study_config import Study
+from discreet.service.system_io import SYSTEM, Io
 
 __all__ = ["Forwarder", "ShufflerService", "check_plans"]
 
@@ -104,11 +104,11 @@ class Forwarder(LeaseHolder):
         service_key: str,
         http: httpx.Client,
         holder: str,
-        clock: Callable[[], float],
+        io: Io,
     ) -> None:
-        super().__init__(store, holder, clock)
+        super().__init__(store, holder, io)
         self._study, self._key, self._service_key, self._http = study, key, service_key, http
-        self._lock = threading.Lock()
+        self._lock = io.lock()
         self._tag = ""
         self.before_commit: Callable[[], None] = lambda: None
         self.before_send: Callable[[], None] = lambda: None
@@ -209,7 +209,7 @@ class Forwarder(LeaseHolder):
         if not content["over"]:
             form, rows = check_plans(self._study, content, self._store.people_before(turn + 1), form)
         self._store.adopt(
-            token, int(content["turn"]), form, answer.content, rows, bool(content["over"]), self._clock()
+            token, int(content["turn"]), form, answer.content, rows, bool(content["over"]), self._io.now()
         )
         self._tag = answer.headers.get("etag", "")
         return True
@@ -233,7 +233,15 @@ class ShufflerService(Service):
 
     admission: ShuffleAdmission
 
-    def __init__(self, study: Study, store: Store, key: PrivateKey, service: str, service_key: str) -> None:
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        key: PrivateKey,
+        service: str,
+        service_key: str,
+        io: Io = SYSTEM,
+    ) -> None:
         if study.shuffler is None or study.shuffler["key"] != key.public:
             raise ValueError(f"shuffler.key: is not this shuffler's, {key.public}")
         body = store.relayed()
@@ -244,16 +252,19 @@ class ShufflerService(Service):
                     f"service_key = {service_key}: did not sign the plans that this database holds: must be "
                     "the key of the service whose shuffler this is"
                 )
-        self._http = httpx.Client(base_url=service, timeout=10.0)
+        self._http = io.http(service, 10.0)
         self._service_key = service_key
-        super().__init__(study, store, key)
+        super().__init__(study, store, key, io)
 
-    def _parts(self, holder: str, clock: Callable[[], float]) -> tuple[Any, Any]:
-        forwarder = Forwarder(self.study, self.store, self._key, self._service_key, self._http, holder, clock)
+    def _parts(self, holder: str) -> tuple[Any, Any]:
+        forwarder = Forwarder(
+            self.study, self.store, self._key, self._service_key, self._http, holder, self.io
+        )
         return ShuffleAdmission(), forwarder
 
     def _content(self) -> dict[str, Any]:
-        return make_participant_statement(self.study, None, self._key.public)
+        programs = self.store.programs()
+        return make_participant_statement(self.study, None, self._key.public, programs=programs)
 
     def _pause(self) -> float:
         """Return the seconds until the next check for work.

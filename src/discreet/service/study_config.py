@@ -47,12 +47,16 @@ The file has the format TOML. All its values are public, and they are fixed befo
     dataset = "ward-2026"
     path = "ledger.sqlite"     # left out: the user's own ledger
 
+    [chain]                    # left out: the head is beside the database
+    head = "/other-disk/ward.head"     # the newest release and beat (:mod:`discreet.service.release_chain`)
+
     [shuffler]                 # only with privatizer "shuffle": the process that sees single messages
     url = "https://shuffler.example"   # address to which devices send messages
     key = "9f3c..."            # its public key (`discreet shuffler study.toml --key`), which signs its sums
 
     [service]
     key = "service.key"        # signs plans and statement; made only at the first start
+    recovery = "9f3c..."       # public key that can replace a lost one (--rotate-key); left out: none
     origins = ["https://page.example"]  # sites whose pages can use the service; left out: none
 
     [rehearsal]                # simulated users of `--dry-run`; never read by a real study
@@ -60,8 +64,8 @@ The file has the format TOML. All its values are public, and they are fixed befo
     options = { rewards = "bernoulli" }
     seed = 0
 
-The *identity* of a study is a hash of everything except ``service`` and ``rehearsal``. The source of noise
-is part of the hash. A database serves one study.
+The *identity* of a study is a hash of everything except ``chain``, ``service`` and ``rehearsal``. The source
+of noise is part of the hash. A database serves one study.
 """
 
 from __future__ import annotations
@@ -104,10 +108,12 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "people": ("answer_within", "closes_after"),
     "serving": ("close", "in_flight_least", "in_flight_share"),
     "ledger": ("dataset", "path"),
+    "chain": ("head",),
     "shuffler": ("url", "key"),
-    "service": ("key", "origins"),
+    "service": ("key", "origins", "recovery"),
     "rehearsal": ("env", "options", "seed"),
 }
+_FREE = ("chain", "service", "rehearsal")  # tables that can change after the first start
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
 _OPEN = ("learner", "privatizer", "schedule")  # tables whose keys are options of a learner or privatizer
 
@@ -152,6 +158,10 @@ class Study:
         under shuffle trust, and not allowed otherwise.
     key : str
         Path of the file with the private key that signs plans and the statement.
+    recovery : str, optional
+        Public key (64 hexadecimal digits) that can replace ``key`` (:mod:`discreet.service.key_history`).
+    head : str, optional
+        Path of the head of the chain of releases; None for a file beside the database.
     origins : list of str
         Origins (scheme, host and port) of the web pages that can use the service in a browser.
     rehearsal : mapping
@@ -187,11 +197,17 @@ class Study:
     ledger: Mapping[str, Any] | None = None
     shuffler: Mapping[str, Any] | None = None
     key: str = "service.key"
+    recovery: str | None = None
+    head: str | None = None
     origins: tuple[str, ...] = ()
     rehearsal: Mapping[str, Any] = field(default_factory=dict)
     randomness: Randomness = field(default_factory=Secure)
     folder: Path = Path()  # folder to which relative paths refer
     table: Mapping[str, Any] = field(default_factory=dict)  # the study file as it was read
+    # set by :func:`discreet.service.frozen_mechanism.frozen`: the stated guarantee as JSON values, and the
+    # texts in the database from which mechanism and statement were read
+    stated: Mapping[str, Any] | None = field(default=None, init=False)
+    frozen_as: tuple[str, str] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -210,6 +226,13 @@ class Study:
             after = checks.real("people.closes_after", self.closes_after, self.answer_within)
             put(self, "closes_after", after)
         put(self, "origins", _origins(self.origins))
+        if self.recovery is not None and not is_key(self.recovery):
+            raise ValueError(
+                f"service.recovery = {checks.said(self.recovery)}: must be a public key, 64 "
+                "hexadecimal digits"
+            )
+        if self.head is not None and not (isinstance(self.head, str) and self.head):
+            raise ValueError(f"chain.head = {checks.said(self.head)}: must be the path of a file")
         least = checks.integer("serving.in_flight_least", self.in_flight_least, 1, 10**6)
         share = checks.real("serving.in_flight_share", self.in_flight_share, 0.0, 10.0)
         put(self, "in_flight_least", least)
@@ -350,10 +373,10 @@ class Study:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of the study file, without ``service`` and ``rehearsal``, and of the source of noise, as 64
-        hexadecimal digits.
+        """Hash of the study file, without ``chain``, ``service`` and ``rehearsal``, and of the source of
+        noise, as 64 hexadecimal digits.
         """
-        kept = {name: value for name, value in self.table.items() if name not in ("service", "rehearsal")}
+        kept = {name: value for name, value in self.table.items() if name not in _FREE}
         source: dict[str, str] = {"kind": self.randomness.kind}
         if isinstance(self.randomness, Seeded):
             source |= {"seed": str(self.randomness.seed), "run": str(self.randomness.run)}
@@ -391,7 +414,7 @@ class Study:
             users = checks.integer("rehearse", users, 1)
             table["world"] = {**table.get("world", {}), "users": users}
         return replace(
-            self, users=users or self.users, ledger=None, randomness=Seeded(seed), table=table,
+            self, users=users or self.users, ledger=None, head=None, randomness=Seeded(seed), table=table,
             name=f"{self.name} (rehearsal)"[:100],
         )  # fmt: skip
 
@@ -462,6 +485,8 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
         ledger=ledger,
         shuffler=table.get("shuffler"),
         key=table.get("service", {}).get("key", "service.key"),
+        recovery=table.get("service", {}).get("recovery"),
+        head=table.get("chain", {}).get("head"),
         origins=table.get("service", {}).get("origins", ()),
         rehearsal=table.get("rehearsal", {}),
         folder=folder,

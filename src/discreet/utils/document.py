@@ -31,7 +31,10 @@ MARKS = "\\`*_[]<>|#~&"
 
 def escaped(text: object) -> str:
     """Return a string in which Markdown syntax characters are escaped."""
-    return "".join(f"\\{c}" if c in MARKS else c for c in str(text))
+    text = str(text)
+    for mark in MARKS:  # The backslash is the first, so that no backslash of an escape is escaped.
+        text = text.replace(mark, f"\\{mark}")
+    return text
 
 
 # ------------------------------------------------------------------------------------------- blocks

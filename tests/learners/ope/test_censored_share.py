@@ -17,7 +17,7 @@ from discreet.learners.ope import transition_gains as transitions
 from discreet.learners.ope.censored_share import censored_share, ends_censored
 from discreet.learners.ope.consistency_test import consistency_of, model_of
 from discreet.learners.ope.deviation_gains import Path
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.hidden_cause import hidden_cause, loss_each_step, loss_one_decision
 from discreet.learners.ope.transition_gains import TransitionPath, path_of
 from discreet.learners.ope.verdict import verdict_of, would_show
@@ -38,7 +38,7 @@ def question(horizon: int = 4, returns: ReturnBounds = RETURNS) -> FirstVisits:
 def released(
     table: Floats, behaviour: Floats, outcome: Floats, people: float, asked: FirstVisits, noise: float = 0.0,
     seed: int = 0,
-) -> Told:  # fmt: skip
+) -> VisitSums:  # fmt: skip
     """A release of so many people in its expectation, or played.
 
     table : (2, A, 5) laws of living states. behaviour : (2, A). outcome : (5,) what ends are recorded as.
@@ -59,7 +59,7 @@ def released(
     return counted(asked, people_of, noise, draw)
 
 
-def counted(asked: FirstVisits, people: Trajectories, noise: float, draw: np.random.Generator) -> Told:
+def counted(asked: FirstVisits, people: Trajectories, noise: float, draw: np.random.Generator) -> VisitSums:
     """The sums of these people, by the plain definition, with noise."""
     layout, told = asked.layout, asked.told(people)
     visits, moves = np.zeros(layout.rows), np.zeros((layout.rows, layout.states))
@@ -76,7 +76,7 @@ def counted(asked: FirstVisits, people: Trajectories, noise: float, draw: np.ran
         np.add.at(returns, rows, told.rewards[new, h] - 0.5)
     if noise:
         visits, moves, returns = (x + noise * draw.standard_normal(x.shape) for x in (visits, moves, returns))
-    return asked.told_of(visits, moves, returns, noise, noise, noise, people=len(people))
+    return asked.sums_of(visits, moves, returns, noise, noise, noise, people=len(people))
 
 
 TABLE = np.array(
@@ -241,7 +241,7 @@ def open_world(treated: float, waiting: float) -> tuple[Floats, Floats]:
     return np.stack([wait, treat]), np.array([0.6 + 0.2 * waiting, 0.8 + 0.2 * treated])
 
 
-def played(laws: Floats, people: int, noise: float, seed: int) -> Told:
+def played(laws: Floats, people: int, noise: float, seed: int) -> VisitSums:
     table = np.stack([laws, laws])
     return released(table, np.full((2, 2), 0.5), np.zeros(5), people, question(2), noise, seed)
 
@@ -460,7 +460,7 @@ def test_slopes_of_the_loss_are_finite_differences() -> None:
 
     def loss(moves: Floats) -> float:
         again = replace(told, moves=moves, visits=moves.sum(axis=1))
-        return loss_each_step(replace(path, told=again), count, 1.6, model_of(again)).value
+        return loss_each_step(replace(path, sums=again), count, 1.6, model_of(again)).value
 
     slopes = np.zeros_like(told.moves)
     for cell in zip(*np.nonzero(told.moves), strict=True):

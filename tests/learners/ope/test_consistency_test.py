@@ -13,18 +13,18 @@ from benchmarks.studies.decision_points import cut_off as cut_off_world
 from benchmarks.studies.hidden_causes import PERSISTENT, Releases
 from discreet.learners.ope import consistency_test as consistency
 from discreet.learners.ope.consistency_test import consistency_of
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.mechanisms.interfaces import ReturnBounds
 from discreet.pipeline.power_analysis import PublicMDP
 
 from .test_deviation_gains import QUESTION, told, truth, world
 
 
-def exact(public: PublicMDP, people: float) -> Told:
+def exact(public: PublicMDP, people: float) -> VisitSums:
     each, moves, mean = public._expected
     visits = people * each
     tables = visits, visits[:, None] * moves, visits * (mean - 0.5)
-    return public.question.told_of(*tables, 0.0, 0.0, 0.0, people=people)
+    return public.question.sums_of(*tables, 0.0, 0.0, 0.0, people=people)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -90,7 +90,7 @@ def test_the_noise_of_a_release_moves_discrepancies_as_stated() -> None:
     assert ratio.max() < 1.15
 
 
-def _values(release: Told) -> tuple[np.ndarray, np.ndarray]:
+def _values(release: VisitSums) -> tuple[np.ndarray, np.ndarray]:
     """Discrepancies (1) and (2), and their variance by noise alone, recomputed in plain loops."""
     model = consistency.model_of(release)
     test = consistency._Test(release, model)

@@ -12,7 +12,7 @@ from discreet.envs.mdp.planning import policy_value
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.learners.ope import deviation_gains as deviations
 from discreet.learners.ope.deviation_gains import path_of
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.pipeline.power_analysis import PublicMDP
 
@@ -67,11 +67,13 @@ def truth(mdp: TabularMDP, behaviour: np.ndarray, people: float) -> dict[str, np
     }  # fmt: skip
 
 
-def told(sums: dict[str, np.ndarray], people: float, noise: tuple[float, float, float], seed: int) -> Told:
+def told(
+    sums: dict[str, np.ndarray], people: float, noise: tuple[float, float, float], seed: int
+) -> VisitSums:
     draw = np.random.default_rng(seed)
     names = ("visits", "moves", "returns")
     tables = [sums[n] + s * draw.standard_normal(sums[n].shape) for n, s in zip(names, noise, strict=True)]
-    return QUESTION.told_of(*tables, *noise, people=people)
+    return QUESTION.sums_of(*tables, *noise, people=people)
 
 
 def test_without_errors_the_gain_is_the_true_one() -> None:
@@ -101,7 +103,7 @@ def test_the_ratio_is_that_of_a_slow_reference() -> None:
     """
     mdp, behaviour = world(1)
     path = path_of(told(truth(mdp, behaviour, 1e5), 1e5, (5.0, 5.0, 2.0), 3))
-    moves = path.told.consistent()
+    moves = path.sums.consistent()
     layout, k = QUESTION.layout, path.order.size
     usual, begin = path._usual(moves)
     taken = moves[layout.row_index[path.order, path.action[path.order]]]
@@ -115,7 +117,7 @@ def test_the_ratio_is_that_of_a_slow_reference() -> None:
     gains[:, path.order] = by_step
     for count in (1, k):
         changed = path.changed(count)
-        whole = path.told.per_state(moves)
+        whole = path.sums.per_state(moves)
         p = whole / np.maximum(whole.sum(axis=1), 1e-9)[:, None]
         ours = p.copy()
         for s in np.flatnonzero(changed):
@@ -164,7 +166,7 @@ def test_with_endless_people_the_gain_is_the_true_one_however_many_are_cut_off(
     each, successors, mean = public._expected
     people = 1e13
     visits = people * each
-    release = public.question.told_of(
+    release = public.question.sums_of(
         visits, visits[:, None] * successors, visits * (mean - 0.5), 0.0, 0.0, 0.0, people=people
     )
     path = path_of(release)
@@ -184,7 +186,7 @@ def test_what_noise_hides_of_later_visits_is_part_of_the_interval() -> None:
         sums = truth(mdp, behaviour, 1e5)
         for i in range(3):
             noise = size * np.random.default_rng(i).standard_normal(sums["moves"].shape)
-            release = QUESTION.told_of(
+            release = QUESTION.sums_of(
                 sums["visits"], sums["moves"] + noise, sums["returns"], 1e-3, size, 1e-3, people=1e5
             )
             path = deviations.path_of(release)
@@ -212,7 +214,7 @@ def test_rewards_by_rule_beyond_the_bounds_count_as_the_bounds() -> None:
         assert question.arrival.tolist() == [0.0] * 5 + [2.0 / 3.0, -1.0 / 3.0, 0.0]
         sums = truth(*world(0), 1e5)
         tables = (sums[name] for name in ("visits", "moves", "returns"))
-        path = path_of(question.told_of(*tables, 20.0, 20.0, 10.0, people=1e5))
+        path = path_of(question.sums_of(*tables, 20.0, 20.0, 10.0, people=1e5))
         gains.append(path.gain(path.order.size))
     assert gains[0] == gains[1]
 
@@ -232,7 +234,7 @@ def test_errors_are_those_that_are_stated_and_halves_are_independent() -> None:
         returns = draw.binomial(visits.astype(int), np.clip(mean, 0.0, 1.0)) - 0.5 * visits
         noisy = [visits + 20.0 * draw.standard_normal(visits.size), expected["moves"]]
         noisy.append(returns + 10.0 * draw.standard_normal(visits.size))
-        release = QUESTION.told_of(*noisy, 20.0, 20.0, 10.0, people=20_000)
+        release = QUESTION.sums_of(*noisy, 20.0, 20.0, 10.0, people=20_000)
         key = np.array([seed, 5], np.uint64)
         _, choosing, judging = deviations._halves(release, key)
         rows = slice(0, 15)  # of states where there is a choice
@@ -281,7 +283,7 @@ def test_where_no_action_matters_choosing_does_not_flatter(
         earned = (value_of_all - 0.5) * visits
         earned[inside] = draw.binomial(visits[inside].astype(int), value_of_all) - 0.5 * visits[inside]
         moves = np.zeros((layout.rows, layout.states))
-        told = question.told_of(
+        told = question.sums_of(
             visits + per_sd * luck(0.0, noise[0] or 1e-300, layout.rows), moves,
             earned + per_sd * luck(0.0, noise[1] or 1e-300, layout.rows), noise[0], noise[0], noise[1],
             people=each * actions * 20.0, heavy=heavy,
@@ -336,7 +338,7 @@ def test_gains_are_in_the_units_of_the_return() -> None:
     sums = truth(mdp, behaviour, 1e4)
     small = told(sums, 1e4, (5.0, 5.0, 2.0), 1)
     returns = ReturnBounds(terminal=(5, 6), outcomes={5: 10.0})
-    big = FirstVisits(ProblemSpec(Layout(7, 3, 25), stationary=True, returns=returns)).told_of(
+    big = FirstVisits(ProblemSpec(Layout(7, 3, 25), stationary=True, returns=returns)).sums_of(
         small.visits, small.moves, small.returns, 5.0, 5.0, 2.0, people=1e4
     )
     one, other = path_of(small), path_of(big)

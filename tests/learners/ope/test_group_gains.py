@@ -20,7 +20,7 @@ from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectories
 from discreet.learners.ope import consistency_test as consistency
 from discreet.learners.ope.consistency_test import consistency_of, model_of
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.group_gains import groups_of
 from discreet.learners.ope.mean_outcomes import outcomes_of
 from discreet.learners.ope.transition_gains import (
@@ -143,7 +143,7 @@ def _drawn(sums: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 
 def released(
     asked: FirstVisits, group: np.ndarray | None, people: Trajectories, epsilon: float | None, seed: int
-) -> Told:
+) -> VisitSums:
     tally = PartialAggregate(asked.query(), None)
     tally.add(asked.told(people, group))
     cells, rows = tally.cells(), asked.layout.rows
@@ -154,7 +154,7 @@ def released(
         table + scales[name] * draw.standard_normal(table.shape)
         for name, table in zip(NAMES, tables, strict=True)
     )
-    return asked.told_of(*noisy, *(scales[name] for name in NAMES), people=len(people))
+    return asked.sums_of(*noisy, *(scales[name] for name in NAMES), people=len(people))
 
 
 def begins(one: Valid, groups: int) -> np.ndarray:
@@ -166,7 +166,7 @@ def question(one: Valid, groups: int) -> FirstVisits:
     return FirstVisits(ProblemSpec(one.mdp.layout, stationary=True, returns=one.returns, groups=groups))
 
 
-def valid(seed: int, users: int, epsilon: float | None, groups: int = 3, draw: int = 0) -> Told:
+def valid(seed: int, users: int, epsilon: float | None, groups: int = 3, draw: int = 0) -> VisitSums:
     one = random_valid(seed)
     group, people = play(one, users, np.random.default_rng([seed, draw, 9]), begins(one, groups))
     return released(question(one, groups), group, people, epsilon, draw)
@@ -269,7 +269,7 @@ def test_the_level_of_a_group_moves_as_its_slopes_say() -> None:
 
 def _slopes(test: Any, worth: np.ndarray) -> Any:
     """Slopes at the sums of a release, where y is that of the start state in every state's row."""
-    told, state, counts = test.told, test.row_state, test.counts
+    told, state, counts = test.sums, test.row_state, test.counts
     visits = told.per_state(counts.visits)
     live = ~test.model.terminal
     v = told.per_state(told.returns) / visits
@@ -393,7 +393,7 @@ def test_levels_of_groups_have_their_errors() -> None:
     assert 0.5 < np.square(scores).mean() < 1.6
 
 
-def sick_by_group(draw: np.random.Generator, users: int, told_apart: float = 1.0) -> Told:
+def sick_by_group(draw: np.random.Generator, users: int, told_apart: float = 1.0) -> VisitSums:
     """The lasting cause of ``two_kinds`` is the group, up to a share of users whose group says nothing."""
     state = draw.bit_generator.state
     sick = (draw.random(users) < 0.4).astype(int)

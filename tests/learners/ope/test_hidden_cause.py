@@ -12,7 +12,7 @@ from discreet.core.layout import Layout
 from discreet.learners.ope import hidden_cause
 from discreet.learners.ope.consistency_test import ProjectedModel, consistency_of, model_of
 from discreet.learners.ope.deviation_gains import Gain, Path
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.hidden_cause import LARGEST, loss_each_step, loss_one_decision
 from discreet.learners.ope.transition_gains import path_of
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
@@ -39,10 +39,10 @@ def small(seed: int) -> tuple[Path, ProjectedModel]:
         moves[question.layout.row_index[s].max(), s] = 500.0
     moves[question.layout.row_index[4, 0], :2] = 2000.0, 1500.0
     visits = moves.sum(axis=1)
-    release = question.told_of(visits, moves, visits * 0.1, 0.0, 0.0, 0.0, people=3500)
+    release = question.sums_of(visits, moves, visits * 0.1, 0.0, 0.0, 0.0, people=3500)
     plain = path_of(told(truth(*world(0), 1e6), 1e6, (0.0, 0.0, 0.0), 0))
     path = replace(
-        plain, told=release, order=np.array([0, 1]), action=np.array([*draw.integers(2, size=2), 0, 0, 0]),
+        plain, sums=release, order=np.array([0, 1]), action=np.array([*draw.integers(2, size=2), 0, 0, 0]),
         share=np.ones(rows), visits=np.ones(5),
     )  # fmt: skip
     return path, model_of(release)
@@ -54,8 +54,8 @@ def test_the_loss_is_that_of_the_worst_cause_by_brute_force(seed: int, count: in
     """All vertices of the set of h, at each step and changed state apart."""
     path, model = small(seed)
     strength, steps = 1.7, 3
-    layout = path.told.layout
-    arrival = path.told.question.arrival
+    layout = path.sums.layout
+    arrival = path.sums.question.arrival
     own = path.order[:count]
     rows = layout.row_index[own, path.action[own]]
 
@@ -82,7 +82,7 @@ def test_the_loss_is_that_of_the_worst_cause_by_brute_force(seed: int, count: in
             for s, law in now:
                 chain[s] = law
             worth = chain @ (arrival + worth)
-        return float(worth[path.told.question.start])
+        return float(worth[path.sums.question.start])
 
     # the set is rectangular: the worst choice is found backwards, state by state, by trying all of them
     worth = np.zeros(layout.states)
@@ -96,7 +96,7 @@ def test_the_loss_is_that_of_the_worst_cause_by_brute_force(seed: int, count: in
     policy = [(s, model.moves[row]) for s, row in zip(own, rows, strict=True)]
     plain = value([tuple(policy)] * steps)
     found = loss_each_step(path, count, strength, model)
-    assert found.value == pytest.approx(plain - worth[path.told.question.start], abs=1e-12)
+    assert found.value == pytest.approx(plain - worth[path.sums.question.start], abs=1e-12)
     assert found.value > 0.0
     assert loss_each_step(path, count, 1.0, model).value == pytest.approx(0.0, abs=1e-12)
 
@@ -121,8 +121,8 @@ def test_slopes_of_the_loss_are_finite_differences(count: int) -> None:
     found = loss_each_step(path, count, 1.6, model)
 
     def loss(moves: np.ndarray) -> float:
-        release = path.told
-        again = Told(
+        release = path.sums
+        again = VisitSums(
             release.question,
             moves.sum(axis=1),
             moves,
@@ -131,9 +131,9 @@ def test_slopes_of_the_loss_are_finite_differences(count: int) -> None:
             release.people,
             release.episodes,
         )
-        return loss_each_step(replace(path, told=again), count, 1.6, model_of(again)).value
+        return loss_each_step(replace(path, sums=again), count, 1.6, model_of(again)).value
 
-    moves = path.told.moves
+    moves = path.sums.moves
     slopes = np.zeros_like(moves)
     for cell in zip(*np.nonzero(moves), strict=True):
         step = np.zeros_like(moves)
@@ -173,11 +173,11 @@ def test_one_decision_gives_the_ratio_of_cornfield() -> None:
         returns[row] = -0.5 * people * share
     start = layout.row_index[3, 0]
     visits[start], moves[start, 0], returns[start] = people, people, people * (good - 0.5)
-    release = question.told_of(visits, moves, returns, 0.0, 0.0, 0.0, people=people)
+    release = question.sums_of(visits, moves, returns, 0.0, 0.0, 0.0, people=people)
     plain = path_of(told(truth(*world(0), 1e6), 1e6, (0.0, 0.0, 0.0), 0))
     whole = plain.whole._replace(q=np.where(visits > 0, returns / np.maximum(visits, 1) + 0.5, 0.0))
     path = replace(
-        plain, told=release, order=np.array([0]), action=np.array([1, 0, 0, 0]), whole=whole,
+        plain, sums=release, order=np.array([0]), action=np.array([1, 0, 0, 0]), whole=whole,
         share=np.array([1 - e, e, 1.0, 1.0, 1.0]), visits=np.array([1.0, 0.5, 0.5, 1.0]),
         supported=visits > 0,
     )  # fmt: skip
@@ -213,7 +213,7 @@ def test_strength_falls_with_the_interval_and_does_not_depend_on_units() -> None
     # the same release in other units of return: ten times the outcomes
     spec = release.question.spec
     wide = FirstVisits(replace(spec, returns=ReturnBounds(terminal=(5, 6), outcomes={5: 10.0})))
-    other = wide.told_of(
+    other = wide.sums_of(
         release.visits, release.moves, release.returns, *release.noise, people=release.people
     )
     again = path_of(other)

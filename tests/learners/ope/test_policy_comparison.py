@@ -15,7 +15,7 @@ from discreet.learners.ope import deviation_gains as deviations
 from discreet.learners.ope import policy_comparison as judging
 from discreet.learners.ope.consistency_test import model_of
 from discreet.learners.ope.deviation_gains import first_visits
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.hidden_cause import loss_each_step
 from discreet.learners.ope.policy_comparison import compare, judge, learned_policy, policy_of, state_values
 from discreet.learners.ope.transition_gains import Chain, TransitionCounts, TransitionPath, path_of
@@ -35,10 +35,10 @@ def rule(seed: int, sharp: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     return draw.dirichlet(np.full(3, sharp), 7), np.array([1, 0, 1, 1, 0, 1, 0], bool)
 
 
-def endless(one: PublicMDP, people: float = 1e13) -> Told:
+def endless(one: PublicMDP, people: float = 1e13) -> VisitSums:
     each, moves, mean = one._expected
     visits = people * each
-    return one.question.told_of(
+    return one.question.sums_of(
         visits, visits[:, None] * moves, visits * (mean - 0.5), 0.0, 0.0, 0.0, people=people
     )
 
@@ -49,7 +49,7 @@ def true_values(one: PublicMDP, table: np.ndarray, named: np.ndarray) -> float:
     return float(policy_value(one.mdp, policy))
 
 
-def by_loops(told: Told, moves: np.ndarray, policy: judging.Policy) -> float:
+def by_loops(told: VisitSums, moves: np.ndarray, policy: judging.Policy) -> float:
     """J(P_pi) - J(P_b) of counts by rows, in plain loops."""
     layout, question = told.layout, told.question
     size, actions = layout.states, layout.actions
@@ -207,7 +207,7 @@ def test_several_points_of_a_path_share_the_failure_probability() -> None:
 
 
 # -------------------------------------------------------------------------------- too few people
-def starved(share: float) -> tuple[PublicMDP, Told]:
+def starved(share: float) -> tuple[PublicMDP, VisitSums]:
     """A world in which so few people take action 2 in state 0 that it does not stand out."""
     mdp, behaviour = world(3)
     rows = behaviour[0].copy()
@@ -215,7 +215,7 @@ def starved(share: float) -> tuple[PublicMDP, Told]:
     one = PublicMDP(mdp, np.repeat(rows[None], 25, axis=0), ReturnBounds(terminal=(5, 6), outcomes={5: 1.0}))
     release = endless(one, 1e5)
     sigma = 5.0
-    noise = one.question.told_of(
+    noise = one.question.sums_of(
         release.visits, release.moves, release.returns, sigma, 1e-3, 1e-3, people=release.people
     )
     return one, noise
@@ -274,7 +274,7 @@ def test_no_hidden_cause_of_that_strength_makes_the_difference_smaller() -> None
         laws[:, 4] = 0.0
         laws /= laws.sum(axis=1, keepdims=True)
         moves = visits[:, None] * laws
-        release = layout_of.told_of(visits, moves, 0.0 * visits, 0.0, 0.0, 0.0, people=1e4)
+        release = layout_of.sums_of(visits, moves, 0.0 * visits, 0.0, 0.0, 0.0, people=1e4)
         model = model_of(release)
         policies = []
         for _ in range(2):
@@ -300,7 +300,7 @@ def test_no_hidden_cause_of_that_strength_makes_the_difference_smaller() -> None
 
 
 def confounded(
-    told: Told, model: judging.ProjectedModel, one: judging.Policy, other: judging.Policy,
+    told: VisitSums, model: judging.ProjectedModel, one: judging.Policy, other: judging.Policy,
     strength: float, case: int, draw: np.random.Generator,
 ) -> float:  # fmt: skip
     """J of one policy less that of another one where a cause of this strength is hidden."""
@@ -364,7 +364,7 @@ def test_a_comparison_claims_nothing_where_the_verdict_does_not() -> None:
 
 
 # -------------------------------------------------------------------------------- coverage
-def played(one: PublicMDP, people: float, noise: tuple[float, float, float], seed: int) -> Told:
+def played(one: PublicMDP, people: float, noise: tuple[float, float, float], seed: int) -> VisitSums:
     """A release: each first visit's next state is drawn; returns at their mean, which choose nothing here."""
     draw = np.random.default_rng([seed, 31])
     each, moves, mean = one._expected
@@ -376,7 +376,7 @@ def played(one: PublicMDP, people: float, noise: tuple[float, float, float], see
         visits * (mean - 0.5) + 0.5 * np.sqrt(visits) * draw.standard_normal(visits.size),
     ]
     noisy = [t + s * draw.standard_normal(t.shape) for t, s in zip(tables, noise, strict=True)]
-    return one.question.told_of(*noisy, *noise, people=people)
+    return one.question.sums_of(*noisy, *noise, people=people)
 
 
 def idle(seed: int) -> PublicMDP:
@@ -565,7 +565,7 @@ def test_rewards_that_no_rule_pays_are_refused() -> None:
         ProblemSpec(Layout(7, 3, 25), stationary=True, returns=ReturnBounds(terminal=(5, 6)))
     )
     rows = question.layout.rows
-    release = question.told_of(np.ones(rows), np.ones((rows, 8)), np.zeros(rows), 1.0, 1.0, 1.0, people=10)
+    release = question.sums_of(np.ones(rows), np.ones((rows, 8)), np.zeros(rows), 1.0, 1.0, 1.0, people=10)
     with pytest.raises(ValueError, match="must be of returns that a rule pays"):
         judge(release, NOBODY)
     with pytest.raises(ValueError, match="must be of returns that a rule pays"):

@@ -15,7 +15,7 @@ from discreet.envs.mdp.planning import policy_value
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.ope import policy_gains as gains
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.policy_comparison import judge, policy_of
 from discreet.learners.ope.policy_gains import evaluate_policies
 from discreet.learners.ope.release_split import split_release
@@ -43,11 +43,11 @@ def true_gain(mdp: TabularMDP, behaviour: np.ndarray, policy: np.ndarray) -> flo
 
 def released(
     sums: dict[str, np.ndarray], people: float, noise: tuple[float, float, float], seed: int
-) -> Told:
+) -> VisitSums:
     return told(sums, people, noise, seed)
 
 
-def estimates(release: Told, policies: dict[str, Any], level: float = 0.95) -> dict[str, Any]:
+def estimates(release: VisitSums, policies: dict[str, Any], level: float = 0.95) -> dict[str, Any]:
     tables = {name: gains.policy_steps(name, policy, QUESTION.spec) for name, policy in policies.items()}
     return dict(zip(tables, gains._first_visit_gains(release, tables, level), strict=True))
 

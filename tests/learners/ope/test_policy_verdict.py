@@ -9,7 +9,7 @@ import pytest
 
 from discreet.learners.ope.consistency_test import ProjectedModel, consistency_of
 from discreet.learners.ope.count_estimates import ValueEstimate
-from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.first_visit_query import VisitSums
 from discreet.learners.ope.hidden_cause import loss_each_step
 from discreet.learners.ope.policy_gains import PolicySteps, _first_visit_gains, policy_steps
 from discreet.learners.ope.policy_verdict import loss_of_policy, policy_verdict, visited_rows
@@ -20,7 +20,7 @@ from .test_deviation_gains import QUESTION, told, truth, world
 from .test_hidden_cause import small
 
 
-def mixed(seed: int, model_of_release: tuple[Told, ProjectedModel]) -> PolicySteps:
+def mixed(seed: int, model_of_release: tuple[VisitSums, ProjectedModel]) -> PolicySteps:
     """Action probabilities that differ between steps, and as before in one state at one step."""
     spec = model_of_release[0].question.spec
     table = np.random.default_rng(seed).dirichlet(np.ones(2), (2, 4))
@@ -36,7 +36,7 @@ def mixed(seed: int, model_of_release: tuple[Told, ProjectedModel]) -> PolicySte
 def test_the_loss_is_that_of_the_worst_cause_by_brute_force(seed: int) -> None:
     """All vertices of the set of g, at each step, state and action apart."""
     path, model = small(seed)
-    release, strength = path.told, 1.7
+    release, strength = path.sums, 1.7
     table = mixed(seed, (release, model))
     layout, question = release.layout, release.question
     arrival = question.arrival
@@ -74,7 +74,7 @@ def test_the_loss_is_that_of_the_worst_cause_by_brute_force(seed: int) -> None:
 
 def test_decisions_are_counted_as_by_enumeration() -> None:
     path, model = small(2)
-    release = path.told
+    release = path.sums
     table = mixed(5, (release, model))
     layout, own = release.layout, release.question.spec.layout
     found, here = np.zeros(layout.rows), model.usual[release.question.start].copy()
@@ -97,12 +97,12 @@ def test_a_policy_of_the_path_has_its_loss(count: int) -> None:
     path, model = small(1)
     policy = np.full(4, -1)
     policy[path.order[:count]] = path.action[path.order[:count]]
-    table = policy_steps("x", policy, path.told.question.spec)
+    table = policy_steps("x", policy, path.sums.question.spec)
     expected = loss_each_step(path, count, 2.0, model).value
-    assert loss_of_policy(path.told, model, table, 2.0) == pytest.approx(expected, abs=1e-12)
+    assert loss_of_policy(path.sums, model, table, 2.0) == pytest.approx(expected, abs=1e-12)
 
 
-def judged(release: Told, policy: np.ndarray, asked: float = 1.1) -> tuple[ValueEstimate, str, float]:
+def judged(release: VisitSums, policy: np.ndarray, asked: float = 1.1) -> tuple[ValueEstimate, str, float]:
     table = policy_steps("x", policy, QUESTION.spec)
     (gain,) = _first_visit_gains(release, {"x": table}, 0.95)
     found = policy_verdict(release, table, gain, consistency_of(release), asked)

@@ -8,7 +8,7 @@ from scipy import stats
 
 from discreet.core.layout import Layout
 from discreet.learners.ope import transition_gains as transitions
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.transition_gains import TransitionPath, path_of
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.pipeline.power_analysis import PublicMDP
@@ -28,7 +28,7 @@ def test_with_endless_people_every_point_has_its_true_gain(seed: int) -> None:
     each, moves, mean = one._expected
     visits = 1e13 * each
     path = path_of(
-        one.question.told_of(
+        one.question.sums_of(
             visits, visits[:, None] * moves, visits * (mean - 0.5), 0.0, 0.0, 0.0, people=1e13
         )
     )
@@ -122,7 +122,7 @@ def test_halves_have_the_stated_errors_and_no_correlation(
         noisy = [
             t + (scale * luck(0.0, s, t.shape) if s else 0.0) for t, s in zip(tables, noise, strict=True)
         ]
-        release = one.question.told_of(*noisy, *noise, people=20_000, heavy=heavy)
+        release = one.question.sums_of(*noisy, *noise, people=20_000, heavy=heavy)
         score = []
         for counts in transitions.halves(release, np.array([i, 7], np.uint64)):
             found, covariance, _ = transitions.Chain(release, counts).gains(order, action, points)
@@ -172,7 +172,7 @@ def test_where_no_action_matters_nothing_is_flattered() -> None:
         visits[-1] = 20_000.0
         moves = draw.multinomial(visits.astype(int), p[layout.row_state]).astype(float)
         moves += 10.0 * draw.standard_normal(moves.shape)
-        told_ = question.told_of(
+        told_ = question.sums_of(
             visits + 10.0 * draw.standard_normal(layout.rows), moves,
             0.0 * visits + 4.0 * draw.standard_normal(layout.rows), 10.0, 10.0, 4.0, people=20_000,
         )  # fmt: skip
@@ -191,7 +191,9 @@ def test_returns_are_kept_where_noise_drowns_transitions_and_where_no_rule_pays(
     assert path_of(few).measured == "returns"
     free = FirstVisits(ProblemSpec(Layout(7, 3, 25), stationary=True, returns=ReturnBounds(terminal=(5, 6))))
     sums = truth(*world(0), 1e5)
-    unpaid: Told = free.told_of(sums["visits"], sums["moves"], sums["returns"], 0.0, 0.0, 0.0, people=1e5)
+    unpaid: VisitSums = free.sums_of(
+        sums["visits"], sums["moves"], sums["returns"], 0.0, 0.0, 0.0, people=1e5
+    )
     assert path_of(unpaid).measured == "returns"
     assert path_of(told(sums, 1e5, (3.0, 3.0, 1.0), 1)).measured == "transitions"
     assert QUESTION.returns.outcomes is not None
@@ -240,7 +242,7 @@ def test_few_who_fared_alike_are_no_sure_thing() -> None:
         visits[-1] = 2000.0
         moves = draw.multinomial(visits.astype(int), p[layout.row_state]).astype(float)
         earned = draw.binomial(visits.astype(int), 1.0 - bad) - visits / 2
-        path = path_of(question.told_of(visits, moves, earned, 0.0, 0.0, 0.0, people=2000))
+        path = path_of(question.sums_of(visits, moves, earned, 0.0, 0.0, 0.0, people=2000))
         above += path.gain(path.default).shown
     assert above <= 23
 
@@ -253,7 +255,7 @@ def test_returns_beyond_the_bounds_count_as_the_bounds() -> None:
         question = FirstVisits(ProblemSpec(Layout(7, 3, 25), stationary=True, returns=returns))
         sums = truth(*world(0), 1e5)
         path = path_of(
-            question.told_of(sums["visits"], sums["moves"], sums["returns"], 0.0, 0.0, 0.0, people=1e5)
+            question.sums_of(sums["visits"], sums["moves"], sums["returns"], 0.0, 0.0, 0.0, people=1e5)
         )
         assert path.measured == "transitions"
         gains.append(path.gain(path.default))

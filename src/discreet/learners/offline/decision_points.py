@@ -204,14 +204,14 @@ class DecisionPoints(Knobs):
 
 
 def _policy(path: Path, count: int, spec: ProblemSpec, asked: float, guarantee: Guarantee) -> DecisionPolicy:
-    told, states = path.told, spec.states
-    layout = told.layout
-    least, most = told.question.bounds
+    sums, states = path.sums, spec.states
+    layout = sums.layout
+    least, most = sums.question.bounds
     real = (
         slice(None, -1),
         slice(None, spec.actions),
     )  # leaves out the start state and actions that are groups
-    visits = layout.from_rows(told.visits[None], fill=-np.inf)[0][real]
+    visits = layout.from_rows(sums.visits[None], fill=-np.inf)[0][real]
     usual = visits.argmax(axis=1)
     changed = path.changed(count)[:-1]
     action = np.where(changed, path.action[:-1], usual)

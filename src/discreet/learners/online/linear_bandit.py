@@ -9,13 +9,17 @@ user is in one batch, so the privacy loss of all batches together is that of one
 posterior of the coefficients theta from all batches, which is post-processing.
 
 1. Sums over batches are weighted by w_j = (n_j / max n)^gamma. The learner uses the gamma in {0, 1/2, 1} that
-   gives the smallest total posterior variance.
-2. The noisy response is u = G theta + e - E theta + w, with the privacy noises E and w and the error e of
+   gives the smallest total posterior variance. The noise of Gram matrices has 3/2 times the scale of that of
+   responses.
+2. Let T be the sum of the Gram matrices of all blocks, shrunk towards a multiple of I. The matrix of each
+   block is shrunk towards its share of T. Both factors are those of James and Stein: one minus the expected
+   squared norm of the noise in the differences, divided by their squared norm, and at least 0.
+3. The noisy response is u = G theta + e - E theta + w, with the privacy noises E and w and the error e of
    rewards. Its covariance given theta is C = sigma^2 G_2 + k (s_u^2 I + s_G^2 (||theta||^2 I + theta
    theta^T)), where G_2 and k are the sums of G and of 1 with squared weights. Negative eigenvalues of noisy
    matrices are set to 0. The posterior is N(m, S) with S^-1 = I / tau^2 + G C^-1 G and m = S G C^-1 u. The
    moments of theta in C come from the posterior itself, in three rounds.
-3. In the next batch, some users take the action with the highest mean reward (greedy). All other users
+4. In the next batch, some users take the action with the highest mean reward (greedy). All other users
    (explorers) take the best action under a separate draw of theta from the posterior. After n of K users, the
    share of explorers is (1 - n/K)^2 times its first value, because what they learn is useful only for K - n
    users.
@@ -42,11 +46,12 @@ from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Sche
 from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.utils.config import Knobs
 
-__all__ = ["BatchSums", "ContextState", "LinearBandit", "posterior"]
+__all__ = ["BatchSums", "ContextState", "LinearBandit", "context_features", "posterior", "shrunk"]
 
 SIGMA2 = 0.25  # largest variance of a reward in [0, 1]
 _POWERS = (0.0, 0.5, 1.0)
 _ROUNDS = 3
+_GRAM_RATIO = 1.5  # scale of the noise of Gram matrices, divided by that of responses
 _TAPER = 2.0  # power of (1 - n/K) in the share of explorers after n users
 
 
@@ -88,6 +93,17 @@ class ContextState:
     part: int = 0
 
 
+def context_features(spec: ProblemSpec) -> FeatureMap:
+    """Return the public feature map of a problem.
+
+    spec : public description of the problem. Raises ``ValueError`` if ``spec.features`` is another type.
+    """
+    if not isinstance(spec.features, FeatureMap):
+        given = type(spec.features).__name__
+        raise ValueError(f"spec.features = {given}: must be FeatureMap, the public map of contexts")
+    return spec.features
+
+
 def posterior(
     gram: Floats,
     response: Floats,
@@ -125,6 +141,34 @@ def posterior(
     return mean, cov
 
 
+def shrunk(gram: Floats, variance: float) -> tuple[Floats, float]:
+    """Return noisy matrices (blocks, p, p) shrunk by the rule of the module, and their remaining variance.
+
+    variance : variance of an entry of ``gram`` off the diagonal. The same is returned for the result.
+    """
+    blocks, p = gram.shape[:2]
+    if not variance:
+        return gram, 0.0
+    total, of_total = gram.sum(axis=0), blocks * variance
+    level = max(0.0, float(np.trace(total))) / p * np.eye(p)
+    whole = _kept(total - level, of_total * (p * (p + 1) - 2))
+    total = level + whole * (total - level)
+    if blocks == 1:
+        return total[None], whole * variance
+    size = np.maximum(np.trace(gram, axis1=1, axis2=2), 0.0)
+    share = size / size.sum() if size.sum() > 0.0 else np.full(blocks, 1.0 / blocks)
+    centre = share[:, None, None] * total
+    lost = variance * (p * (p + 1) * (blocks - 1) + (1.0 - whole) * (p * (p + 1) - 2))
+    kept = _kept(gram - centre, lost)
+    return centre + kept * (gram - centre), variance * (kept + (1.0 - kept) * whole / blocks)
+
+
+def _kept(differences: Floats, lost: float) -> float:
+    """Return the factor of James and Stein for differences whose noise has the squared norm ``lost``."""
+    found = float((differences**2).sum())
+    return max(0.0, 1.0 - lost / found) if found > 0.0 else 0.0
+
+
 def _nonnegative(matrices: Floats) -> Floats:
     """Return symmetric matrices with negative eigenvalues set to 0."""
     values, vectors = np.linalg.eigh(matrices)
@@ -139,14 +183,17 @@ class LinearBandit(Knobs):
     Parameters
     ----------
     explore_share : float in [0, 1]
-        Share of users who explore in the first batches; it falls like (1 - n/K)^2.
+        Share of users who explore in the first batches; it falls like (1 - n/K)^2. None: 1/2 (local privacy:
+        1/10).
     thompson_scale : float
-        Scale of the explorers' random coefficients, in posterior standard deviations, at least 0.
+        Scale of the explorers' random coefficients, in posterior standard deviations, at least 0. None: 1/2
+        if the noise of one sum is at least as large as the error of a reward (1/2), else 1.
     growth : float
-        A batch ends when the number of users has grown by this factor, above 1.
+        A batch ends when the number of users has grown by this factor, above 1. None: 1.5 (local privacy:
+        1.2).
     first : int, optional
         Number of users in the first batch. These users act at random. None: 8 D max(1, 3/4 s) for D
-        coefficients and noise of scale s, and at most K/8 (local privacy: K/32).
+        coefficients and noise of scale s, and at most K/8 (local privacy: K/128).
 
     Raises
     ------
@@ -163,30 +210,24 @@ class LinearBandit(Knobs):
     growth: float | None = None
     first: int | None = None
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"explore_share": 0.5, "thompson_scale": 1.0, "growth": 1.5}
-    }
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         put = object.__setattr__
-        put(self, "explore_share", checks.real("explore_share", self.explore_share, 0.0, 1.0))
-        put(self, "thompson_scale", checks.real("thompson_scale", self.thompson_scale, 0.0))
-        put(self, "growth", checks.real("growth", self.growth, 1.0, open_low=True))
+        if self.thompson_scale is not None:
+            put(self, "thompson_scale", checks.real("thompson_scale", self.thompson_scale, 0.0))
+        if self.explore_share is not None:
+            put(self, "explore_share", checks.real("explore_share", self.explore_share, 0.0, 1.0))
+        if self.growth is not None:
+            put(self, "growth", checks.real("growth", self.growth, 1.0, open_low=True))
         if self.first is not None:
             put(self, "first", checks.integer("first", self.first, 1))
 
     # -------------------------------------------------------------------------- public facts
-    @staticmethod
-    def _features(spec: ProblemSpec) -> FeatureMap:
-        if not isinstance(spec.features, FeatureMap):
-            given = type(spec.features).__name__
-            raise ValueError(f"spec.features = {given}: must be FeatureMap, the public map of contexts")
-        return spec.features
-
     def query(self, spec: ProblemSpec) -> ContextQuery:
         """Return the query: Gram matrices and responses of contexts."""
-        return ContextQuery(features=self._features(spec))
+        return ContextQuery(features=context_features(spec), gram_ratio=_GRAM_RATIO)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the public times of release: a first batch, then a geometric schedule.
@@ -195,20 +236,28 @@ class LinearBandit(Knobs):
         """
         users = checks.integer("spec.users", spec.users, 1)
         times, n = [0], float(self._first(spec))
+        growth = self.growth or (1.2 if _local(spec) else 1.5)
         while n < users:
             times.append(math.ceil(n))
-            n = max(times[-1] + 1, math.ceil(float(self.growth or 1.5) * times[-1]))
+            n = max(times[-1] + 1, math.ceil(growth * times[-1]))
         return Schedule(users, np.array(times, np.int64), reads="measurements", plans="any")
 
     def _first(self, spec: ProblemSpec) -> int:
         if self.first is not None:
             return self.first
-        features, users, budget = self._features(spec), spec.users or 1, spec.budget
+        features, users, budget = context_features(spec), spec.users or 1, spec.budget
         needed = 8.0 * features.dimension * features.blocks
-        local = budget is not None and budget.trust == "local"
         if budget is not None and budget.private:
             needed *= max(1.0, 0.75 * _noise_scale(self.query(spec), spec))
-        return max(1, math.floor(min(needed, users / (32 if local else 8))))
+        return max(1, math.floor(min(needed, users / (128 if _local(spec) else 8))))
+
+    def _scale(self, spec: ProblemSpec) -> float:
+        if self.thompson_scale is not None:
+            return self.thompson_scale
+        if spec.budget is None or not spec.budget.private:
+            return 1.0
+        response = _noise_scale(self.query(spec), spec) / _GRAM_RATIO
+        return 0.5 if response >= math.sqrt(SIGMA2) else 1.0
 
     # --------------------------------------------------------------------------- planning
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> ContextState:
@@ -216,7 +265,7 @@ class LinearBandit(Knobs):
 
         ``ties`` is not used, because the runner draws for explorers.
         """
-        features = self._features(spec)
+        features = context_features(spec)
         return ContextState(spec, np.zeros((features.blocks, features.dimension)))
 
     def plan(
@@ -241,12 +290,15 @@ class LinearBandit(Knobs):
             raise ValueError(f"release.users = {release.users}: no user is left for another plan")
         if state.root is None:
             return Plan(state.mean, size, {"random": np.ones(1)}), replace(state, part=2)
-        share = float(self.explore_share or 0.0) * (1.0 - release.users / users) ** _TAPER
+        share = self.explore_share
+        if share is None:
+            share = 0.1 if _local(state.spec) else 0.5
+        share *= (1.0 - release.users / users) ** _TAPER
         explorers = round(size * share)
         if state.part == 0 and explorers < size:
             plan = Plan(state.mean, size - explorers, {"random": np.zeros(1)}, last=not explorers)
             return plan, replace(state, part=1 if explorers else 2)
-        context = {"random": np.zeros(1), "root": float(self.thompson_scale or 0.0) * state.root}
+        context = {"random": np.zeros(1), "root": self._scale(state.spec) * state.root}
         return Plan(state.mean, explorers, context), replace(state, part=2)
 
     def _read(self, state: ContextState, release: Release) -> ContextState:
@@ -273,7 +325,7 @@ class LinearBandit(Knobs):
         return replace(state, mean=mean, root=root, batches=batches, seen=now)
 
     def _prior(self, spec: ProblemSpec) -> float:
-        features = self._features(spec)
+        features = context_features(spec)
         return (features.own_radius**2 if features.form == "per_action" else 1.0) / features.dimension
 
     def fit(self, batches: tuple[BatchSums, ...], prior: float) -> tuple[Floats, Floats]:
@@ -284,15 +336,16 @@ class LinearBandit(Knobs):
         users = np.array([one.users for one in batches], float)
         noisy = any(one.gram_variance for one in batches)
         best: tuple[float, Floats, Floats] | None = None
+        matrix, vector = (
+            [getattr(one, name) for one in batches] for name in ("gram_variance", "response_variance")
+        )
         for power in _POWERS if noisy and len(batches) > 1 else (0.0,):
             w = (users / users.max()) ** power
-            gram = _weighted(w, [one.gram for one in batches])
-            squared = gram if power == 0.0 else _weighted(w * w, [one.gram for one in batches])
+            grams = [one.gram for one in batches]
+            gram, variance = shrunk(_weighted(w, grams), float(w**2 @ matrix))
+            squared = gram if power == 0.0 else shrunk(_weighted(w * w, grams), float(w**4 @ matrix))[0]
             response = _weighted(w, [one.response for one in batches])
-            noise = (
-                float(w**2 @ [one.gram_variance for one in batches]),
-                float(w**2 @ [one.response_variance for one in batches]),
-            )
+            noise = variance, float(w**2 @ vector)
             mean, cov = posterior(gram, response, squared, noise, prior)
             size = float(np.trace(cov, axis1=1, axis2=2).sum())
             if best is None or size < best[0]:
@@ -306,6 +359,10 @@ class LinearBandit(Knobs):
         The guarantee never depends on the options.
         """
         return "LinearBandit: no regret theorem holds (posterior sampling by a share of users)"
+
+
+def _local(spec: ProblemSpec) -> bool:
+    return spec.budget is not None and spec.budget.trust == "local"
 
 
 def _weighted(weights: Floats, arrays: list[Floats]) -> Floats:

@@ -50,6 +50,7 @@ from discreet.core import checks
 from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
 from discreet.learners.offline.linear_advantage import AdvantagePolicy
+from discreet.learners.ope.verdict import PolicyAnswer
 from discreet.mechanisms.linear.context_sums import ContextRelease, Visits
 
 __all__ = ["AdvantageQuestion", "AdvantageVerdict"]
@@ -62,37 +63,21 @@ _THIRD = 0.5  # weight of the penalty
 
 
 @dataclass(frozen=True, eq=False)
-class AdvantageVerdict:
-    """Estimated gain of a policy over what users did, for one decision of H.
+class AdvantageVerdict(PolicyAnswer):
+    """Estimated gain of a policy over what users did, for one decision of H, in the units of the target.
 
     Attributes
     ----------
-    estimate, low, high : gain in the units of the target, and its interval.
-    deviation : standard deviation of the estimate. Its parts are ``sampling``, ``noise``, and ``model``, the
-        error of both models (0 if probabilities were logged).
     beyond : estimated change of the mean by clipped answers. The interval is wider for it.
     level : confidence level of the interval.
     users : number of users who answered.
-    shown : True if the interval is above 0.
     """
 
     __repr__ = brief
 
-    estimate: float
-    low: float
-    high: float
-    deviation: float
-    sampling: float
-    noise: float
-    model: float
     beyond: float
     level: float
     users: int
-
-    @property
-    def shown(self) -> bool:
-        """True if the interval is above 0."""
-        return self.low > 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from discreet.core.releases import Floats
-from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.first_visit_query import VisitSums
 
 __all__ = ["CensoredShare", "censored_share", "ends_censored"]
 
@@ -28,22 +28,22 @@ class CensoredShare(NamedTuple):
     deviation: float
 
 
-def censored_share(told: Told) -> CensoredShare | None:
+def censored_share(sums: VisitSums) -> CensoredShare | None:
     """Return an upper bound on the share of episodes that end censored; None if no episode can end censored.
 
     A release counts the episodes that end in another terminal state before the last step. A release does not
     distinguish censored episodes from episodes that reach the last step. The returned share includes both.
     """
-    end = told.question.returns.censored
+    end = sums.question.returns.censored
     if end is None:
         return None
-    others = [state for state in told.question.returns.terminal if state != end]
-    known = float(told.per_state(told.visits)[others].sum() / told.episodes)
-    deviation = math.sqrt(len(others) + told.question.groups * known**2) * told.noise.visits / told.episodes
+    others = [state for state in sums.question.returns.terminal if state != end]
+    known = float(sums.per_state(sums.visits)[others].sum() / sums.episodes)
+    deviation = math.sqrt(len(others) + sums.question.groups * known**2) * sums.noise.visits / sums.episodes
     return CensoredShare(float(np.clip(1.0 - known, 0.0, 1.0)), min(deviation, 1.0))
 
 
-def ends_censored(told: Told, moves: Floats, usual: Floats) -> Floats:
+def ends_censored(sums: VisitSums, moves: Floats, usual: Floats) -> Floats:
     """Return the (R,) probabilities that an episode ends censored after a visit to a row.
 
     The probabilities assume that users follow the behaviour policy after the visit. They also assume that all
@@ -53,11 +53,11 @@ def ends_censored(told: Told, moves: Floats, usual: Floats) -> Floats:
     - moves : (R, S + 1) next-state distributions of rows.
     - usual : (S + 1, S + 1) next-state distributions of states, 0 for terminal states.
     """
-    end = told.question.returns.censored
+    end = sums.question.returns.censored
     if end is None:
-        return np.zeros(told.layout.rows)
-    arrives = np.eye(told.layout.states)[end]
-    later = np.zeros(told.layout.states)
-    for _ in range(told.layout.horizon - 1):
+        return np.zeros(sums.layout.rows)
+    arrives = np.eye(sums.layout.states)[end]
+    later = np.zeros(sums.layout.states)
+    for _ in range(sums.layout.horizon - 1):
         later = usual @ (arrives + later)
     return np.asarray(np.clip(moves @ (arrives + later), 0.0, 1.0))

@@ -93,7 +93,7 @@ from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.ope.count_estimates import reciprocal
 from discreet.learners.ope.deviation_gains import first_visits
-from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.first_visit_query import VisitSums
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 
 Bools = NDArray[np.bool_]
@@ -257,44 +257,44 @@ def covered(tested: Bools, visits: Floats, rows: Ints) -> float:
     return float(visits[tested[rows]].sum()) / whole if whole > 0.0 else 0.0
 
 
-def model_of(told: Told) -> ProjectedModel:
+def model_of(sums: VisitSums) -> ProjectedModel:
     """Return the next-state distributions estimated from the projected counts of a release."""
-    layout = told.layout
-    counts = told.consistent()
-    whole = told.per_state(counts)
+    layout = sums.layout
+    counts = sums.consistent()
+    whole = sums.per_state(counts)
     taken, seen = (np.maximum(table.sum(axis=1), 1e-9) for table in (counts, whole))
     terminal = np.zeros(layout.states, bool)
-    terminal[list(told.question.returns.terminal)] = True
+    terminal[list(sums.question.returns.terminal)] = True
     usual = whole / seen[:, None]
     usual[terminal] = 0.0
     return ProjectedModel(counts / taken[:, None], usual, taken, taken / seen[layout.row_state], terminal)
 
 
-def testable(told: Told, model: ProjectedModel) -> Bools:
+def testable(sums: VisitSums, model: ProjectedModel) -> Bools:
     """Return an (R,) mask of the rows that have enough visits for a test of their contrasts.
 
     If no rule determines the rewards, all entries are False.
     """
-    if told.question.returns.outcomes is None:
-        return np.zeros(told.layout.rows, bool)
-    return _Test(told, model).testable
+    if sums.question.returns.outcomes is None:
+        return np.zeros(sums.layout.rows, bool)
+    return _Test(sums, model).testable
 
 
-def consistency_of(told: Told) -> Consistency:
+def consistency_of(sums: VisitSums) -> Consistency:
     """Test whether the returns and the transitions in a release agree. See the module for the method.
 
     The released numbers seed the simulations, so the same release always gives the same result.
     """
-    model = model_of(told)
-    scale = told.question.bounds[1] - told.question.bounds[0]
-    if told.question.returns.outcomes is None:
+    model = model_of(sums)
+    scale = sums.question.bounds[1] - sums.question.bounds[0]
+    if sums.question.returns.outcomes is None:
         none = np.zeros(0)
         nothing = _judged(np.zeros(0, np.int64), none, none, np.zeros((0, 0)), none)
-        untold = np.full(told.layout.rows, np.nan)
+        untold = np.full(sums.layout.rows, np.nan)
         return Consistency(
-            nothing, nothing, np.zeros(told.layout.rows, bool), untold, untold, untold, model, False, scale
+            nothing, nothing, np.zeros(sums.layout.rows, bool), untold, untold, untold, model, False, scale
         )
-    return _Test(told, model).run()
+    return _Test(sums, model).run()
 
 
 def _judged(where: Ints, value: Floats, bias: Floats, covariance: Floats, weight: Floats) -> Discrepancies:
@@ -324,19 +324,19 @@ class _ReconciledCounts(NamedTuple):
 
 
 class _Test:
-    def __init__(self, told: Told, model: ProjectedModel) -> None:
-        self.told, self.model, layout = told, model, told.layout
+    def __init__(self, sums: VisitSums, model: ProjectedModel) -> None:
+        self.sums, self.model, layout = sums, model, sums.layout
         self.row_state, self.cells = layout.row_state, np.diff(layout.state_ptr).astype(np.float64)
-        noise, states = told.noise, layout.states
+        noise, states = sums.noise, layout.states
         both = noise.visits**2 + states * noise.moves**2
         # shares of the difference (row sum of transitions - visits) that correct visits and transitions
         self.of_visits = noise.visits**2 / both if both else 0.0
         self.of_moves = noise.moves**2 / both if both else 0.0
         self.sigma = math.sqrt(states) * noise.visits * noise.moves / math.sqrt(both) if both else 0.0
-        content = hashlib.sha256(np.ascontiguousarray(told.moves, "<f8").tobytes())
+        content = hashlib.sha256(np.ascontiguousarray(sums.moves, "<f8").tobytes())
         self.key = np.frombuffer(content.digest()[:16], "<u8").astype(np.uint64)
-        self.counts = self._reconciled(told.moves, told.visits)
-        self.visits, self.live = told.per_state(self.counts.visits), ~model.terminal
+        self.counts = self._reconciled(sums.moves, sums.visits)
+        self.visits, self.live = sums.per_state(self.counts.visits), ~model.terminal
         # states (known) and rows (clear) whose visits exceed the noise, and the rows that can be tested
         self.sigmas = self.sigma * np.sqrt(self.cells)
         self.known = self.visits > np.maximum(STANDS_OUT * self.sigmas, LEAST_USERS)
@@ -346,22 +346,22 @@ class _Test:
             np.where(self.clear, self.counts.visits, 0.0)
             / np.where(self.known, self.visits, 1.0)[self.row_state]
         )
-        chosen = told.decided & (share > _SHARES[0]) & (share < _SHARES[1])
+        chosen = sums.decided & (share > _SHARES[0]) & (share < _SHARES[1])
         self.testable: Bools = self.clear & chosen
         # rows of groups, whose levels replace the level of the start state
-        begins = told.begins if told.question.groups > 1 else _NOBODY
+        begins = sums.begins if sums.question.groups > 1 else _NOBODY
         self.groups: Ints = begins[self.clear[begins]]
         self.levels: Bools = self.known & self.live
-        if told.question.groups > 1:
-            self.levels[told.question.start] = False
+        if sums.question.groups > 1:
+            self.levels[sums.question.start] = False
 
     def run(self) -> Consistency:
-        told, model, state, counts = self.told, self.model, self.row_state, self.counts
-        arrivals, returns = told.per_state(counts.moves), told.per_state(told.returns)
+        sums, model, state, counts = self.sums, self.model, self.row_state, self.counts
+        arrivals, returns = sums.per_state(counts.moves), sums.per_state(sums.returns)
         known, own = self.known, self.known & self.live
         g_row = np.where(self.clear, reciprocal(np.where(self.clear, counts.visits, 1.0), self.sigma), 0.0)
         g_state = np.where(known, reciprocal(np.where(known, self.visits, 1.0), self.sigmas), 0.0)
-        q, v = told.returns * g_row, returns * g_state  # these are q - 1/2 and v - 1/2
+        q, v = sums.returns * g_row, returns * g_state  # these are q - 1/2 and v - 1/2
         worth, later = self._worth(v)
         centre = (model.usual * worth).sum(axis=1)
         centred = worth - centre[:, None]
@@ -377,15 +377,15 @@ class _Test:
         away = model.moves[used] - model.usual[state[used]]  # the rows of `onward` that belong to contrasts
         onward = np.concatenate([away, model.usual[levels], model.moves[groups]])
         each = self._sampling(slopes, people, records)
-        both = self._noise(slopes) + told.episodes * told.question.episodes * each
+        both = self._noise(slopes) + sums.episodes * sums.question.episodes * each
         covariance = self._covariance(used, levels, onward, both, groups)
         covariance += self._second_order(slopes, used, levels, worth, later, onward, groups)
         bias = 0.5 * np.abs(onward[:, ~known & self.live]).sum(axis=1)
-        reached = np.maximum(self.visits, 0.0) / told.episodes
+        reached = np.maximum(self.visits, 0.0) / sums.episodes
         contrast = q - v[state] - step_row + step_state[state]
         level = v + 0.5 - self._base() - centre - step_state
         own_level = q + 0.5 - self._base() - centre[state] - step_row
-        group = told.layout.states + told.layout.row_action[groups]
+        group = sums.layout.states + sums.layout.row_action[groups]
         split = slice(None, used.size), slice(used.size, None)
         contrasts, tops = (
             _judged(where, value, bias[part], covariance[part, part], weight)
@@ -395,14 +395,14 @@ class _Test:
                     np.concatenate([levels, group]),
                     np.concatenate([level[levels], own_level[groups]]),
                     split[1],
-                    np.concatenate([reached[levels], np.maximum(counts.visits[groups], 0.0) / told.episodes]),
+                    np.concatenate([reached[levels], np.maximum(counts.visits[groups], 0.0) / sums.episodes]),
                 ),
             )
         )
         tested = np.zeros(state.size, bool)
         tested[used] = True
         deviation = g_row * self._spread(centred, step_row)
-        least, most = told.question.bounds
+        least, most = sums.question.bounds
         return Consistency(
             contrasts=self._by_state(contrasts, reached),
             levels=tops,
@@ -420,8 +420,8 @@ class _Test:
 
         rows : row of each simulated record. used, levels, groups : candidates.
         """
-        often = np.bincount(rows, minlength=self.told.layout.rows)
-        of_state = self.told.per_state(often.astype(np.float64))
+        often = np.bincount(rows, minlength=self.sums.layout.rows)
+        of_state = self.sums.per_state(often.astype(np.float64))
         return (
             used[often[used] >= _RECORDS],
             levels[of_state[levels] >= _RECORDS],
@@ -433,11 +433,11 @@ class _Test:
 
         centred : (S + 1, S + 1) centred values y of next states. step_row : (R,) means of these values.
         """
-        told, values = self.told, centred[self.row_state]
-        spread = told.question.episodes * (
+        sums, values = self.sums, centred[self.row_state]
+        spread = sums.question.episodes * (
             np.maximum(self.counts.moves, 0.0) * (values - step_row[:, None]) ** 2
         ).sum(axis=1)
-        spread += told.noise.moves**2 * np.square(values).sum(axis=1)
+        spread += sums.noise.moves**2 * np.square(values).sum(axis=1)
         return np.asarray(np.sqrt(spread))
 
     def _by_state(self, found: Discrepancies, reached: Floats) -> Discrepancies:
@@ -455,7 +455,7 @@ class _Test:
 
         The ends of the range have positions 0 and 1.
         """
-        least, most = self.told.question.bounds
+        least, most = self.sums.question.bounds
         return (min(max(0.0, least), most) - least) / (most - least)
 
     def _reconciled(self, moves: Floats, visits: Floats) -> _ReconciledCounts:
@@ -470,23 +470,23 @@ class _Test:
 
         v : (S + 1,) mean returns of first visits minus 1/2.
         """
-        told, model, counts = self.told, self.model, self.counts
+        sums, model, counts = self.sums, self.model, self.counts
         own = self.known & self.live
         weight = np.where(own, self.visits, 0.0)
         mean = float(weight @ v) / max(float(weight.sum()), 1.0)
         level = np.where(own, v, mean) + 0.5 - self._base()
         later = self._later(counts, model.usual)
         draw = generator_at(self.key, ROLE_BOOTSTRAP, 2**34)
-        whole = told.consistent()
+        whole = sums.consistent()
         errors = []
         for _ in range(_REFITS):
-            moves, seen = told.sampled(whole, draw)
-            again = told.per_state(told.consistent(moves, seen))
+            moves, seen = sums.sampled(whole, draw)
+            again = sums.per_state(sums.consistent(moves, seen))
             usual = again / np.maximum(again.sum(axis=1, keepdims=True), 1e-9)
             usual[model.terminal] = 0.0
             off = np.clip(self._later(self._reconciled(moves, seen), usual) - later, -1.0, 1.0)
             errors.append(np.where(model.terminal, 0.0, off))
-        arrival = told.question.arrival
+        arrival = sums.question.arrival
         return np.where(model.terminal, arrival, arrival + level + later), errors
 
     def _later(self, counts: _ReconciledCounts, projected: Floats) -> Floats:
@@ -495,9 +495,9 @@ class _Test:
         The corrections are computed in a Markov chain. States whose counts exceed the noise use ``counts``.
         All other states use the next-state distributions ``projected``.
         """
-        told, steps = self.told, self.told.layout.horizon
-        noise, states = told.noise, told.layout.states
-        visits, arrivals = told.per_state(counts.visits), told.per_state(counts.moves)
+        sums, steps = self.sums, self.sums.layout.horizon
+        noise, states = sums.noise, sums.layout.states
+        visits, arrivals = sums.per_state(counts.visits), sums.per_state(counts.moves)
         root = np.sqrt(self.cells)
         clear = visits > np.maximum(STANDS_OUT * self.sigma * root, LEAST_USERS)
         clear &= (visits > _CLEAR * noise.moves * math.sqrt(states) * root) & ~self.model.terminal
@@ -505,8 +505,8 @@ class _Test:
         chain = np.where(clear[:, None], arrivals / seen, projected)
         value = np.zeros((steps + 1, states))
         for h in range(steps - 1, -1, -1):
-            value[h] = chain @ (told.question.arrival + value[h + 1])
-        begin = np.eye(states)[told.question.start]
+            value[h] = chain @ (sums.question.arrival + value[h + 1])
+        begin = np.eye(states)[sums.question.start]
         # noise can make probabilities negative; the weights of a state must be non-negative and sum to 1
         first = np.maximum(first_visits(chain, begin, np.arange(states), steps), 0.0)
         weight = first / np.maximum(first.sum(axis=0), 1e-300)
@@ -519,10 +519,10 @@ class _Test:
         The noise of different rows is independent. The noise of a row consists of dG, dN and sum_t y(t)
         dM(t). After least squares, the last two have the covariance of the least-squares estimate.
         """
-        told, state, states = self.told, self.row_state, self.told.layout.states
+        sums, state, states = self.sums, self.row_state, self.sums.layout.states
         rows = state.size
         of_n, of_m = self.of_visits, self.of_moves
-        var_n, var_m, var_g = (x * x for x in told.noise)
+        var_n, var_m, var_g = (x * x for x in sums.noise)
         y = slopes.centred[state]
         whole, square = y.sum(axis=1), np.square(y).sum(axis=1)
         n_n = np.full(rows, (1.0 - of_n) ** 2 * var_n + of_n**2 * states * var_m)
@@ -548,7 +548,7 @@ class _Test:
 
         people : number of simulated users. records : their records.
         """
-        state, states, rows = self.row_state, self.told.layout.states, self.row_state.size
+        state, states, rows = self.row_state, self.sums.layout.states, self.row_state.size
         user, row, following, left = records
         own = state[row]
         g, y = left - 0.5, slopes.centred[own, following]
@@ -571,7 +571,7 @@ class _Test:
         - onward : (K, S + 1) coefficients of -l in the discrepancies.
         - spread : the covariance X of (a, b, l).
         """
-        rows, states = self.row_state.size, self.told.layout.states
+        rows, states = self.row_state.size, self.sums.layout.states
         many, last = len(onward), used.size + levels.size
 
         def through(table: Floats) -> Floats:
@@ -598,15 +598,15 @@ class _Test:
         The first is the term of second order. The second is the error of the correction for remaining steps.
         The third is for outcomes that no observed user had.
         """
-        told, state = self.told, self.row_state
+        sums, state = self.sums, self.row_state
         of_level = slopes.g_level > 0.0
-        squared = (told.noise.returns * slopes.g_level) ** 2 * self.cells + 0.25 * slopes.g_level
-        missed = told.noise.moves**2 * float(squared[of_level].sum())
+        squared = (sums.noise.returns * slopes.g_level) ** 2 * self.cells + 0.25 * slopes.g_level
+        missed = sums.noise.moves**2 * float(squared[of_level].sum())
         g = np.concatenate([slopes.g_row[used], slopes.g_state[levels], slopes.g_row[groups]])
         cells = np.concatenate([np.ones(used.size), self.cells[levels], np.ones(groups.size)])
         owner = np.concatenate([state[used], levels, state[groups]])
         ranges = np.maximum(np.ptp(worth, axis=1), _LEAST_RANGE)[owner]
-        found = np.diag(missed * cells * g**2 + (_UNSEEN * told.question.episodes * ranges * g) ** 2)
+        found = np.diag(missed * cells * g**2 + (_UNSEEN * sums.question.episodes * ranges * g) ** 2)
         off = np.stack([(onward * error[owner]).sum(axis=1) for error in later])
         return found + off.T @ off / len(later)
 
@@ -619,22 +619,22 @@ class _Test:
 
         used : tested rows.
         """
-        told, layout, model = self.told, self.told.layout, self.model
+        sums, layout, model = self.sums, self.sums.layout, self.model
         states, ends = layout.states, model.terminal
-        rarest = np.quantile(self.counts.visits[used], 0.02) if used.size else told.episodes
+        rarest = np.quantile(self.counts.visits[used], 0.02) if used.size else sums.episodes
         least, most = _SIMULATED
-        people = int(np.clip(2.0 * _RECORDS * told.episodes / max(rarest, 1.0), least, most))
+        people = int(np.clip(2.0 * _RECORDS * sums.episodes / max(rarest, 1.0), least, most))
         pulled = model.moves * model.taken[:, None] + _SHRINK * model.usual[self.row_state]
         laws = np.where(ends[self.row_state][:, None], model.moves, pulled)
         whole = laws.sum(axis=1, keepdims=True)
         stay = np.eye(states)[self.row_state]
         onward = _cumulative(np.where(whole > 1e-9, laws / np.maximum(whole, 1e-9), stay))
-        choice = _cumulative(_by_state_table(told, model.share))
+        choice = _cumulative(_by_state_table(sums, model.share))
         outcome = np.zeros(states)
-        for s, reward in (told.question.returns.outcomes or {}).items():
+        for s, reward in (sums.question.returns.outcomes or {}).items():
             outcome[s] = reward
         draw = generator_at(self.key, ROLE_SAMPLES, 2**34)
-        at, seen = np.full(people, told.question.start), np.zeros((people, states), bool)
+        at, seen = np.full(people, sums.question.start), np.zeros((people, states), bool)
         every = np.arange(people)
         paid = np.zeros((people, layout.horizon))
         found = []
@@ -646,7 +646,7 @@ class _Test:
             seen[new, at[new]] = True
             found.append((new, row[new], following[new], np.full(new.size, h)))
             at = following
-        low, high = told.question.bounds
+        low, high = sums.question.bounds
         left = np.clip((np.cumsum(paid[:, ::-1], axis=1)[:, ::-1] - low) / (high - low), 0.0, 1.0)
         user, row, following, step = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return people, _Records(user, row, following, left[user, step])
@@ -687,14 +687,14 @@ class _Slopes(NamedTuple):
     centred: Floats
 
 
-def _by_state_table(told: Told, share: Floats) -> Floats:
+def _by_state_table(sums: VisitSums, share: Floats) -> Floats:
     """Return the (S + 1, A) action probabilities of the behaviour policy, in the order of each state's rows.
 
     share : (R,) shares of the actions. If a state has no counts, its probabilities are uniform.
     """
-    sizes = np.diff(told.layout.state_ptr)
+    sizes = np.diff(sums.layout.state_ptr)
     table = np.zeros((sizes.size, int(sizes.max())))
-    for s, (begin, size) in enumerate(zip(told.layout.state_ptr[:-1], sizes, strict=True)):
+    for s, (begin, size) in enumerate(zip(sums.layout.state_ptr[:-1], sizes, strict=True)):
         own = np.maximum(share[begin : begin + size], 0.0)
         table[s, :size] = own / own.sum() if own.sum() > 0.0 else 1.0 / size
     return table

@@ -104,7 +104,7 @@ from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.ope.censored_share import censored_share, ends_censored
 from discreet.learners.ope.count_estimates import reciprocal
-from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.first_visit_query import VisitSums
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 
 Bools = NDArray[np.bool_]
@@ -187,8 +187,8 @@ class SplitRelease(NamedTuple):
     :class:`~discreet.learners.ope.release_split.ReturnSteps`.
     """
 
-    train: Told
-    held_out: Told
+    train: VisitSums
+    held_out: VisitSums
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +229,7 @@ class Path:
 
     __repr__ = brief
 
-    told: Told
+    sums: VisitSums
     order: Ints
     action: Ints
     expected: Floats
@@ -275,7 +275,7 @@ class Path:
 
     def changed(self, count: int) -> Bools:
         """Return an (S + 1,) mask of the first ``count`` states in the order of change."""
-        found = np.zeros(self.told.layout.states, bool)
+        found = np.zeros(self.sums.layout.states, bool)
         found[self.order[:count]] = True
         return found
 
@@ -284,7 +284,7 @@ class Path:
 
         Intervals of other points of the path are not computed.
         """
-        if self.told.question.returns.censored is not None:
+        if self.sums.question.returns.censored is not None:
             return False
         if not count or not self.estimate[count - 1] > self._width(count) * self.deviation[count - 1]:
             return False
@@ -304,11 +304,11 @@ class Path:
             return Gain(0.0, 0.0, 0.0, self.level, 0.0, 0.0, 1.0, 0.0)
         known = self._ratios.get(count)
         found = self._gain(count, self._revisits(np.array([count]))[0] if known is None else known)
-        if self.told.question.returns.censored is None:
+        if self.sums.question.returns.censored is None:
             return found
         # If episodes can end censored, the interval is the whole range, because returns do not show how many
         # episodes end censored after an action.
-        least, most = self.told.question.bounds
+        least, most = self.sums.question.bounds
         return replace(found, low=least - most, high=most - least)
 
     def worst(self, count: int) -> Gain:
@@ -323,7 +323,7 @@ class Path:
 
         revisits : r and its two standard deviations, from :meth:`_revisits`.
         """
-        least, most = self.told.question.bounds
+        least, most = self.sums.question.bounds
         width = self._width(count)
         one, sd = float(self.estimate[count - 1]), float(self.deviation[count - 1])
         ratio, error, weights = revisits
@@ -347,7 +347,7 @@ class Path:
 
         The result is computed from the choosing half and from the ratio r in the model.
         """
-        found = self._in_model(self.told.consistent(), np.array([self.default]))[0]
+        found = self._in_model(self.sums.consistent(), np.array([self.default]))[0]
         return float(found[0] * self.risk[self.default - 1])
 
     @cached_property
@@ -372,14 +372,14 @@ class Path:
         to releases that are drawn from the model. The second is due to errors of the shrunk gains, which
         determine the weights of the states.
         """
-        told = self.told
-        moves = told.consistent()
+        sums = self.sums
+        moves = sums.consistent()
         found, weights, believed = self._in_model(moves, counts)
         draw = generator_at(self.key, ROLE_BOOTSTRAP)
         off = np.zeros(len(counts))
         for _ in range(_REFITS):
-            again, visits = told.sampled(moves, draw)
-            off += np.square(self._in_model(told.consistent(again, visits), counts)[0] - found) / _REFITS
+            again, visits = sums.sampled(moves, draw)
+            off += np.square(self._in_model(sums.consistent(again, visits), counts)[0] - found) / _REFITS
         hidden = 0.5 * (1.0 - believed) * (found - 1.0)  # half of the largest error of r that noise can hide
         error = np.sqrt(off) + 0.5 * np.abs(hidden)
         return list(zip((found - hidden).tolist(), error.tolist(), np.sqrt(weights).tolist(), strict=True))
@@ -391,8 +391,8 @@ class Path:
         The first is the variance of r due to errors of the shrunk gains, which determine the weights of the
         states. The second is the reliability of the transitions, in [0, 1].
         """
-        told = self.told
-        layout, order = told.layout, self.order[: int(counts.max())]
+        sums = self.sums
+        layout, order = sums.layout, self.order[: int(counts.max())]
         usual, begin = self._usual(moves)
         taken = moves[layout.row_index[order, self.action[order]]]
         many = np.maximum(taken.sum(axis=1), 1e-9)
@@ -424,10 +424,10 @@ class Path:
         The distributions of next states are (S + 1, S + 1), under the behaviour policy, and 0 in terminal
         states. The distribution of the first state is (S + 1,).
         """
-        whole = self.told.per_state(moves)
+        whole = self.sums.per_state(moves)
         usual = whole / np.maximum(whole.sum(axis=1), 1e-9)[:, None]
-        usual[list(self.told.question.returns.terminal)] = 0.0
-        return usual, np.eye(len(usual))[self.told.question.start]
+        usual[list(self.sums.question.returns.terminal)] = 0.0
+        return usual, np.eye(len(usual))[self.sums.question.start]
 
     def _by_step(
         self, usual: Floats, taken: Floats, many: Floats, first: Floats, order: Ints
@@ -457,9 +457,9 @@ class Path:
         variance = np.maximum((spread * mean).sum(axis=1), 0.0)
         moved = (taken - behind) @ worth.T
         centred = mean - (behind * mean).sum(axis=1, keepdims=True)
-        error = variance / many + np.square(self.told.noise.moves / many) * np.square(centred).sum(axis=1)
+        error = variance / many + np.square(self.sums.noise.moves / many) * np.square(centred).sum(axis=1)
         trust = self.prior / (self.prior + error)
-        own = np.zeros_like(variance) if self.told.question.returns.outcomes is not None else variance
+        own = np.zeros_like(variance) if self.sums.question.returns.outcomes is not None else variance
         rest = (1.0 - trust) * variance + own
         # the part of a gain that is not explained by the transitions of the action varies over steps as for b
         known = rest > 1e-12
@@ -479,22 +479,22 @@ class Path:
         policy. If a rule determines the rewards on arrival, they are 0. Otherwise the rewards of a step are
         fitted so that the model reproduces the measured returns of first visits.
         """
-        told, question = self.told, self.told.question
-        returns, states = question.returns, told.layout.states
+        sums, question = self.sums, self.sums.question
+        returns, states = question.returns, sums.layout.states
         least, most = question.bounds
         arrival, paid = question.arrival, np.zeros(states)
         if returns.outcomes is not None:
             return arrival, paid
-        usual, begin = self._usual(told.consistent())
+        usual, begin = self._usual(sums.consistent())
         live = np.asarray(usual.any(axis=1))
         live[question.start] = False
-        first = first_visits(usual, begin, np.arange(states), told.layout.horizon)
+        first = first_visits(usual, begin, np.arange(states), sums.layout.horizon)
         once = first.sum(axis=0)
-        sums = np.zeros((states, states))  # expected number of visits to each state in the remaining steps
+        often = np.zeros((states, states))  # expected number of visits to each state in the remaining steps
         from_first = np.zeros((states, states))
         for here in first[::-1]:
-            sums = np.eye(states) * live[:, None] + usual @ sums
-            from_first += here[:, None] * sums
+            often = np.eye(states) * live[:, None] + usual @ often
+            from_first += here[:, None] * often
         seen = live & (self.whole.visits > 0.0) & (once > 0.0)
         low, high = returns.low / (most - least), returns.high / (most - least)
         earned = np.clip(self.whole.value, 0.0, 1.0) + least / (most - least)
@@ -514,9 +514,9 @@ class Path:
 
         weights : (R,) action probabilities of the policy.
         """
-        least, most = self.told.question.bounds
-        layout, scale = self.told.layout, most - least
-        visits = np.where(self.told.decided, self.visits[layout.row_state], 0.0)
+        least, most = self.sums.question.bounds
+        layout, scale = self.sums.layout, most - least
+        visits = np.where(self.sums.decided, self.visits[layout.row_state], 0.0)
         weight = visits * weights
         lacking = float(weight[~self.supported].sum() / weight.sum()) if weight.any() else 1.0
         if lacking > 0.05:
@@ -539,13 +539,13 @@ class Path:
         The outcomes of episodes that end censored are unknown. weights : (R,) action probabilities of the
         policy.
         """
-        told = self.told
-        if told.question.returns.censored is None:
+        sums = self.sums
+        if sums.question.returns.censored is None:
             return 0.0
-        moves = told.consistent()
+        moves = sums.consistent()
         laws = moves / np.maximum(moves.sum(axis=1, keepdims=True), 1e-9)
-        chance = ends_censored(told, laws, self._usual(moves)[0])
-        visits = np.where(self.supported, self.visits[told.layout.row_state], 0.0)
+        chance = ends_censored(sums, laws, self._usual(moves)[0])
+        visits = np.where(self.supported, self.visits[sums.layout.row_state], 0.0)
         return 0.5 * float((visits * np.abs(weights - self.share)) @ chance)
 
     def behaviour(self) -> Gain:
@@ -553,18 +553,18 @@ class Path:
 
         The value is the mean return of the first visits to the start state.
         """
-        least, most = self.told.question.bounds
-        told, scale = self.told, most - least
-        if not self.whole.visits[told.question.start] > 0.0:  # there are too few users
+        least, most = self.sums.question.bounds
+        sums, scale = self.sums, most - least
+        if not self.whole.visits[sums.question.start] > 0.0:  # there are too few users
             return Gain(0.5 * (least + most), least, most, self.level, scale, scale, 1.0, 0.0)
-        mean = float(np.clip(self.whole.value[told.question.start], 0.0, 1.0))
-        noise = math.hypot(told.noise.returns, (mean - 0.5) * told.noise.visits) / told.episodes
-        noise *= math.sqrt(told.question.groups)  # the value is computed from the sum of one cell per group
-        spread = max(mean * (1.0 - mean), 0.25 / told.episodes) * told.question.episodes
-        sampling = math.sqrt(spread / told.episodes)
+        mean = float(np.clip(self.whole.value[sums.question.start], 0.0, 1.0))
+        noise = math.hypot(sums.noise.returns, (mean - 0.5) * sums.noise.visits) / sums.episodes
+        noise *= math.sqrt(sums.question.groups)  # the value is computed from the sum of one cell per group
+        spread = max(mean * (1.0 - mean), 0.25 / sums.episodes) * sums.question.episodes
+        sampling = math.sqrt(spread / sums.episodes)
         many = -float(ndtri((1.0 - self.level) / 2))  # half-width of the interval in standard deviations
         width = many * math.hypot(noise, sampling)
-        left = censored_share(told)
+        left = censored_share(sums)
         if left is not None:
             width += 0.5 * (left.share + max(many, 2.0) * left.deviation)
         low, high = max(mean - width, 0.0), min(mean + width, 1.0)
@@ -590,7 +590,7 @@ def first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floa
 
 
 def _half(
-    told: Told, visits: Floats, returns: Floats, copies: float, used: Bools | None, luck: Floats | None
+    sums: VisitSums, visits: Floats, returns: Floats, copies: float, used: Bools | None, luck: Floats | None
 ) -> _Half:
     """Return the estimates from one half of a release, or from the whole release.
 
@@ -599,10 +599,10 @@ def _half(
     - used : (R,) mask of the rows to use. None: rows whose visits exceed the noise.
     - luck : (R,) lower limit of the variance of one return. None: no limit.
     """
-    layout, per_state = told.layout, told.per_state
+    layout, per_state = sums.layout, sums.per_state
     state, cells = layout.row_state, np.diff(layout.state_ptr)
-    sigma = math.sqrt(copies) * told.noise.visits
-    out = STANDS_OUT["laplace" if told.heavy else "gaussian"]
+    sigma = math.sqrt(copies) * sums.noise.visits
+    out = STANDS_OUT["laplace" if sums.heavy else "gaussian"]
     whole = per_state(visits)
     if used is None:
         enough = whole > np.maximum(out * sigma * np.sqrt(cells), 10.0)
@@ -617,8 +617,8 @@ def _half(
     spread = np.clip(0.25 - middle * middle, _LEAST_SPREAD, 0.25)[state]
     if luck is not None:
         spread = np.maximum(spread, luck)
-    of_noise = copies * (told.noise.returns**2 + (own * told.noise.visits) ** 2)
-    variance = of_noise + copies * np.maximum(told.visits, 0.0) * spread * told.question.episodes
+    of_noise = copies * (sums.noise.returns**2 + (own * sums.noise.visits) ** 2)
+    variance = of_noise + copies * np.maximum(sums.visits, 0.0) * spread * sums.question.episodes
     share = np.clip(visits / whole[state], 0.0, 1.0)
 
     def of_gain(t: Floats) -> Floats:
@@ -629,49 +629,51 @@ def _half(
         rest = (per_state(t)[state] - t) / whole[state] ** 2
         return np.asarray(np.where(used, t * inverse**2 * (1.0 - share) ** 2 + rest, 0.0))
 
-    reached = np.maximum(np.where(enough, whole, 0.0), 0.0) / told.episodes
+    reached = np.maximum(np.where(enough, whole, 0.0), 0.0) / sums.episodes
     return _Half(
         used, reached, share, q + 0.5, value + 0.5, q - value[state], of_gain(variance), of_gain(of_noise)
     )
 
 
-def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
+def _halves(sums: VisitSums, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
     """Return the estimates from the whole release, the choosing half and the judging half, by (3)."""
-    plain = _half(told, told.visits, told.returns, 1.0, None, None)
+    plain = _half(sums, sums.visits, sums.returns, 1.0, None, None)
     draw = generator_at(key, ROLE_SAMPLES)
-    drawn = draw.laplace if told.heavy else draw.normal
-    of_scale = math.sqrt(0.5) if told.heavy else 1.0
-    size = told.visits.size
-    u = drawn(0.0, of_scale * told.noise.visits, size) if told.noise.visits else np.zeros(size)
-    w = drawn(0.0, of_scale * told.noise.returns, size) if told.noise.returns else np.zeros(size)
-    many = np.rint(np.maximum(told.visits, 0.0)).astype(np.int64)
-    mean = np.clip(plain.value, 0.0, 1.0)[told.layout.row_state]
-    w = w + math.sqrt(told.question.episodes) * (draw.binomial(many, mean) - many * mean)
-    return plain, *_judged(told, (told.visits + u, told.returns + w), (told.visits - u, told.returns - w))
+    drawn = draw.laplace if sums.heavy else draw.normal
+    of_scale = math.sqrt(0.5) if sums.heavy else 1.0
+    size = sums.visits.size
+    u = drawn(0.0, of_scale * sums.noise.visits, size) if sums.noise.visits else np.zeros(size)
+    w = drawn(0.0, of_scale * sums.noise.returns, size) if sums.noise.returns else np.zeros(size)
+    many = np.rint(np.maximum(sums.visits, 0.0)).astype(np.int64)
+    mean = np.clip(plain.value, 0.0, 1.0)[sums.layout.row_state]
+    w = w + math.sqrt(sums.question.episodes) * (draw.binomial(many, mean) - many * mean)
+    return plain, *_judged(sums, (sums.visits + u, sums.returns + w), (sums.visits - u, sums.returns - w))
 
 
-def _parts(told: Told, parts: SplitRelease) -> tuple[_Half, _Half, _Half]:
+def _parts(sums: VisitSums, parts: SplitRelease) -> tuple[_Half, _Half, _Half]:
     """Return the estimates from the whole release, the training part and the held-out part."""
-    sums = ((2.0 * part.visits, 2.0 * part.returns) for part in parts)
-    return _half(told, told.visits, told.returns, 1.0, None, None), *_judged(told, *sums)
+    doubled = ((2.0 * part.visits, 2.0 * part.returns) for part in parts)
+    return _half(sums, sums.visits, sums.returns, 1.0, None, None), *_judged(sums, *doubled)
 
 
-def _judged(told: Told, first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> tuple[_Half, _Half]:
+def _judged(
+    sums: VisitSums, first: tuple[Floats, Floats], second: tuple[Floats, Floats]
+) -> tuple[_Half, _Half]:
     """Return the estimates from the visits and returns of two halves. Rows are selected by the first half."""
-    choosing = _half(told, *first, 2.0, None, None)
+    choosing = _half(sums, *first, 2.0, None, None)
     seen = np.clip(choosing.q, 0.0, 1.0)
-    usual = np.clip(choosing.value, 0.0, 1.0)[told.layout.row_state]
+    usual = np.clip(choosing.value, 0.0, 1.0)[sums.layout.row_state]
     luck = 0.5 * (seen * (1.0 - seen) + usual * (1.0 - usual))
-    return choosing, _half(told, *second, 2.0, choosing.used, luck)
+    return choosing, _half(sums, *second, 2.0, choosing.used, luck)
 
 
-def rows_in_use(told: Told, train: Told) -> Bools:
+def rows_in_use(sums: VisitSums, train: VisitSums) -> Bools:
     """Return an (R,) mask of the rows whose visits exceed the noise in the training part of a release."""
-    return _half(told, 2.0 * train.visits, 2.0 * train.returns, 2.0, None, None).used
+    return _half(sums, 2.0 * train.visits, 2.0 * train.returns, 2.0, None, None).used
 
 
 def path_of(
-    told: Told,
+    sums: VisitSums,
     level: float = 0.95,
     parts: SplitRelease | None = None,
     proposed: ProposedChanges | None = None,
@@ -683,13 +685,13 @@ def path_of(
     - proposed : changes chosen by another planner, in rows that are in use (:func:`rows_in_use`).
     """
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
-    layout = told.layout
+    layout = sums.layout
     state = layout.row_state
-    content = hashlib.sha256(np.ascontiguousarray(told.returns, "<f8").tobytes())
+    content = hashlib.sha256(np.ascontiguousarray(sums.returns, "<f8").tobytes())
     key = np.frombuffer(content.digest()[:16], "<u8").astype(np.uint64)
-    whole, choosing, judging = _halves(told, key) if parts is None else _parts(told, parts)
+    whole, choosing, judging = _halves(sums, key) if parts is None else _parts(sums, parts)
     visits, share = choosing.visits, choosing.share
-    offered = choosing.used & (share > LEAST_TAKEN) & (share < MOST_TAKEN) & (state != told.question.start)
+    offered = choosing.used & (share > LEAST_TAKEN) & (share < MOST_TAKEN) & (state != sums.question.start)
     prior = prior_of(choosing.gain, choosing.variance, visits[state], offered)
     shrunk = np.where(offered, choosing.gain * prior / (prior + choosing.variance), -1.0)
     table = np.full((layout.states, layout.actions), -1.0)
@@ -710,7 +712,7 @@ def path_of(
     judged = (visits**2 * judging.variance[row])[order]
     noise = np.cumsum((visits**2 * judging.noise[row])[order])
     return Path(
-        told=told,
+        sums=sums,
         order=order,
         action=action,
         expected=np.cumsum(worth[order]),

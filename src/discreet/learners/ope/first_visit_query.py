@@ -69,7 +69,7 @@ from discreet.core.trajectories import Trajectories
 from discreet.learners.ope.release_split import consistent_counts
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds, StepwiseRelease
 
-__all__ = ["FirstVisits", "Told"]
+__all__ = ["FirstVisits", "VisitSums"]
 
 _SHARE = 0.52  # share of the budget for returns; their noise is then half the noise of visits
 
@@ -231,7 +231,7 @@ class FirstVisits:
             scaled = self.spec.known_rewards[np.arange(self.spec.horizon), states[:, :-1], chosen]
         return np.where(ended, 0.0, returns.low + (returns.high - returns.low) * scaled)
 
-    def read(self, release: StepwiseRelease) -> Told:
+    def read(self, release: StepwiseRelease) -> VisitSums:
         """Return the sums in a release of this query.
 
         Raises ``ValueError`` if it belongs to another query.
@@ -248,11 +248,11 @@ class FirstVisits:
             raise ValueError("release.step(0): must hold visits and rewards, as its laws name them")
         noise = (laws[name].std() for name in (VISITS, TRANSITIONS, CENTERED_REWARDS))
         heavy = "laplace" in laws[VISITS].family
-        return self.told_of(
+        return self.sums_of(
             sums.visits, sums.transitions, sums.rewards, *noise, people=release.users, heavy=heavy
         )
 
-    def told_of(
+    def sums_of(
         self,
         visits: Floats,
         moves: Floats,
@@ -260,8 +260,8 @@ class FirstVisits:
         *noise: float,
         people: float,
         heavy: bool = False,
-    ) -> Told:
-        """Return the given sums, with the noise of their cells, as a :class:`Told` object.
+    ) -> VisitSums:
+        """Return the given sums, with the noise of their cells, as a :class:`VisitSums` object.
 
         - visits, moves, returns : (R,), (R, S + 1) and (R,) sums.
         - noise : standard deviations of the noise in one cell of visits, of transitions, and of returns.
@@ -269,7 +269,7 @@ class FirstVisits:
         - heavy : True if the noise is Laplace noise.
         """
         begun = float(visits[self.layout.row_state == self.start].sum())
-        return Told(
+        return VisitSums(
             self, visits, moves, returns, _FirstVisitDeviations(*noise), float(people), max(begun, 1.0), heavy
         )
 
@@ -283,7 +283,7 @@ class _FirstVisitDeviations(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class VisitSums:
     """Released sums of first visits. Each row is one of the R admissible pairs of :attr:`FirstVisits.layout`.
 
     Attributes

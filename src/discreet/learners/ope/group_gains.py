@@ -83,21 +83,21 @@ def groups_of(path: Path, count: int, found: Consistency) -> tuple[GroupResult, 
     confidence level of the path.
     found : result of the consistency test of the release.
     """
-    told, many = path.told, path.told.question.groups
+    sums, many = path.sums, path.sums.question.groups
     if many == 1:
         return ()
-    least, most = told.question.bounds
+    least, most = sums.question.bounds
     scale, width = most - least, -float(ndtri(0.5 * (1.0 - path.level) / many))
-    begins = told.begins
-    known = told.visits[begins] > max(STANDS_OUT * told.noise.visits, LEAST_USERS)
+    begins = sums.begins
+    known = sums.visits[begins] > max(STANDS_OUT * sums.noise.visits, LEAST_USERS)
     outcome, gain = np.full((many, 3), np.nan), np.full((many, 4), np.nan)
     told_of: list[int] = np.flatnonzero(known).tolist()
     for group in told_of:
-        q, sd = mean_outcome(told, int(begins[group]))
+        q, sd = mean_outcome(sums, int(begins[group]))
         outcome[group] = least + scale * np.clip([q, q - width * sd, q + width * sd], 0.0, 1.0)
     if count == 0:
         gain[:] = 0.0
-    elif isinstance(path, TransitionPath) and told.question.returns.censored is None:
+    elif isinstance(path, TransitionPath) and sums.question.returns.censored is None:
         for group, one in zip(told_of, group_gains(path, count, begins[known]), strict=True):
             off = width * one.deviation
             ends = np.clip([one.estimate, one.estimate - off, one.estimate + off], -1.0, 1.0)
@@ -105,16 +105,16 @@ def groups_of(path: Path, count: int, found: Consistency) -> tuple[GroupResult, 
     expected, apart = np.full((2, many), np.nan)
     levels = found.levels
     own = np.flatnonzero(found.of_groups)
-    of = levels.where[own] - told.layout.states
+    of = levels.where[own] - sums.layout.states
     expected[of] = outcome[of, 0] - scale * levels.value[own]
     apart[of] = levels.value[own] / levels.deviation[own]
     expected = np.clip(expected, least, most)
     return tuple(
         GroupResult(
             group=g,
-            users=float(told.visits[row]),
-            deviation=told.noise.visits,
-            share=float(told.visits[row] / told.episodes),
+            users=float(sums.visits[row]),
+            deviation=sums.noise.visits,
+            share=float(sums.visits[row] / sums.episodes),
             mean=float(outcome[g, 0]),
             low=float(outcome[g, 1]),
             high=float(outcome[g, 2]),

@@ -62,7 +62,7 @@ from discreet.learners.ope.censored_share import ends_censored
 from discreet.learners.ope.consistency_test import Consistency, ProjectedModel, model_of
 from discreet.learners.ope.count_estimates import reciprocal
 from discreet.learners.ope.deviation_gains import Gain, Path
-from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.first_visit_query import VisitSums
 
 __all__ = [
     "LARGEST", "HiddenCause", "ConfoundingLoss", "hidden_cause", "largest_strength", "loss_each_step",
@@ -109,15 +109,15 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
     if not count:
         return HiddenCause(1.0, 1.0, 1.0)
     rows = _rows(path, count)
-    if path.told.question.returns.censored is not None:
+    if path.sums.question.returns.censored is not None:
         gain = path.worst(count)
     return HiddenCause(
         largest_strength(
-            gain, path.told, lambda strength: loss_each_step(path, count, strength, found.model)
+            gain, path.sums, lambda strength: loss_each_step(path, count, strength, found.model)
         ),
         largest_strength(
             gain,
-            path.told,
+            path.sums,
             lambda strength: loss_one_decision(path, count, strength, gain.revisits, found.model),
         ),
         recorded_factor(path, rows),
@@ -125,14 +125,14 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
 
 
 def largest_strength(
-    gain: Gain, told: Told, loss: Callable[[float], ConfoundingLoss], most: float = LARGEST
+    gain: Gain, sums: VisitSums, loss: Callable[[float], ConfoundingLoss], most: float = LARGEST
 ) -> float:
     """Return the largest strength in [1, most] at which the gain is shown.
 
     The gain is shown if its interval, minus the loss, is above 0. loss : function that returns the loss at a
     strength.
     """
-    bounds = told.question.bounds
+    bounds = sums.question.bounds
     scale = bounds[1] - bounds[0]
     estimate, below = gain.estimate / scale, (gain.estimate - gain.low) / scale
     width = below / max(math.hypot(gain.noise, gain.sampling) / scale, 1e-300)
@@ -154,7 +154,7 @@ def largest_strength(
 
 def _rows(path: Path, count: int) -> Ints:
     own = path.order[:count]
-    return np.asarray(path.told.layout.row_index[own, path.action[own]])
+    return np.asarray(path.sums.layout.row_index[own, path.action[own]])
 
 
 def recorded_factor(path: Path, rows: Ints) -> float:
@@ -163,8 +163,8 @@ def recorded_factor(path: Path, rows: Ints) -> float:
     e(a | s) is the share of the new action a in state s, and e(a) is its share in all states. rows : rows of
     the new actions.
     """
-    told, layout = path.told, path.told.layout
-    weight = np.maximum(told.visits, 0.0) * told.decided
+    sums, layout = path.sums, path.sums.layout
+    weight = np.maximum(sums.visits, 0.0) * sums.decided
     of_action = np.bincount(layout.row_action, weight, layout.actions)
     overall = np.clip(of_action / max(float(of_action.sum()), 1e-300), 1e-3, 1.0 - 1e-3)
     own = np.clip(path.share[rows], 1e-3, 1.0 - 1e-3)
@@ -182,13 +182,13 @@ def loss_each_step(path: Path, count: int, strength: float, model: ProjectedMode
     strength : strength L of a cause that is drawn again at each step. model : projected counts of the
     release.
     """
-    told = path.told
+    sums = path.sums
     own, rows = path.order[:count], _rows(path, count)
-    alone = now = _OpenEnds.of(told, model, own, rows)
+    alone = now = _OpenEnds.of(sums, model, own, rows)
     if alone is None or now is None:
-        return _loss(told, own, rows, strength, model)[0]
+        return _loss(sums, own, rows, strength, model)[0]
     for _ in range(_ROUNDS):
-        found, visits = _loss(told, own, rows, strength, model, alone, now)
+        found, visits = _loss(sums, own, rows, strength, model, alone, now)
         again = now.against(visits)
         if again == now:
             break
@@ -231,17 +231,17 @@ class _OpenEnds:
         )
 
     @classmethod
-    def of(cls, told: Told, model: ProjectedModel, own: Ints, rows: Ints) -> _OpenEnds | None:
+    def of(cls, sums: VisitSums, model: ProjectedModel, own: Ints, rows: Ints) -> _OpenEnds | None:
         """Return the worst outcomes without a hidden cause. Return None if no episode can end censored.
 
         own : changed states. rows : rows of their new actions.
         """
-        end = told.question.returns.censored
+        end = sums.question.returns.censored
         if end is None:
             return None
         policy = model.usual.copy()
         policy[own] = model.moves[rows]
-        usual, ours = (_visits(told, chain) for chain in (model.usual, policy))
+        usual, ours = (_visits(sums, chain) for chain in (model.usual, policy))
         none = cls(end, usual, own, np.zeros(usual.size), np.zeros(own.size))
         state = -0.5 * np.sign(ours - usual)
         state[own] = 0.5
@@ -259,18 +259,18 @@ class _OpenEnds:
         return replace(self, state=state, new=new)
 
 
-def _visits(told: Told, chain: Floats) -> Floats:
+def _visits(sums: VisitSums, chain: Floats) -> Floats:
     """Return the (S + 1,) expected number of visits per episode in a Markov chain (S + 1, S + 1)."""
-    here = np.eye(told.layout.states)[told.question.start]
+    here = np.eye(sums.layout.states)[sums.question.start]
     total = here.copy()
-    for _ in range(told.layout.horizon - 1):
+    for _ in range(sums.layout.horizon - 1):
         here = here @ chain
         total += here
     return np.asarray(total)
 
 
 def _loss(
-    told: Told, own: Ints, rows: Ints, strength: float, model: ProjectedModel,
+    sums: VisitSums, own: Ints, rows: Ints, strength: float, model: ProjectedModel,
     alone: _OpenEnds | None = None, ends: _OpenEnds | None = None,
 ) -> tuple[ConfoundingLoss, Floats]:  # fmt: skip
     """Return the loss by (1), and the (S + 1,) expected number of visits under the cause.
@@ -278,19 +278,19 @@ def _loss(
     own : changed states. rows : rows of their new actions. alone : outcomes of censored episodes without the
     cause. ends : these outcomes with the cause. Both are None if no episode can end censored.
     """
-    change = _Change(told, own, rows, model, ends)
-    whole = np.zeros(told.layout.states)
+    change = _Change(sums, own, rows, model, ends)
+    whole = np.zeros(sums.layout.states)
     if ends is not None and alone is not None:
         whole = model.usual[:, ends.end] * alone.state
         whole[own] = change.laws[:, ends.end] * alone.new
     bounds = _lower_values(change, strength, whole)
     reached, least, slopes = _slopes(change, bounds)
-    start = told.question.start
+    start = sums.question.start
     lost = float(bounds.value[0, start] - bounds.low[0, start])
     visits = least.sum(axis=0)
     if ends is not None and alone is not None:
         lost += _add_open_ends(change, alone, ends, reached.sum(axis=0), visits, slopes)
-    variance = _variance(told, model, rows, slopes.usual, slopes.changed, slopes.share)
+    variance = _variance(sums, model, rows, slopes.usual, slopes.changed, slopes.share)
     return ConfoundingLoss(lost, math.sqrt(variance)), visits
 
 
@@ -298,14 +298,14 @@ class _Change:
     """Policy that changes some states, in the model, with the assumed outcomes of censored episodes."""
 
     def __init__(
-        self, told: Told, own: Ints, rows: Ints, model: ProjectedModel, ends: _OpenEnds | None
+        self, sums: VisitSums, own: Ints, rows: Ints, model: ProjectedModel, ends: _OpenEnds | None
     ) -> None:
-        self.told, self.own, self.model, self.ends = told, own, model, ends
+        self.sums, self.own, self.model, self.ends = sums, own, model, ends
         self.laws, self.share = model.moves[rows], np.clip(model.share[rows], 0.0, 1.0)[:, None]
         self.policy = model.usual.copy()
         self.policy[own] = self.laws
-        self.shift = np.zeros(told.layout.states)  # -1/2 for the censored state, 0 for all others
-        self.more, self.of_new = np.zeros(told.layout.states), np.zeros(own.size)
+        self.shift = np.zeros(sums.layout.states)  # -1/2 for the censored state, 0 for all others
+        self.more, self.of_new = np.zeros(sums.layout.states), np.zeros(own.size)
         if ends is not None:
             self.shift[ends.end] = -0.5
             self.more = model.usual[:, ends.end] * ends.state
@@ -336,9 +336,9 @@ def _lower_values(change: _Change, strength: float, whole: Floats) -> _Bounds:
     whole : (S + 1,) additional reward of a step without the cause. This reward accounts for the outcomes of
     censored episodes.
     """
-    told, own, laws, share, shift = change.told, change.own, change.laws, change.share, change.shift
-    arrival, usual = told.question.arrival, change.model.usual
-    steps, states, count = told.layout.horizon, told.layout.states, own.size
+    sums, own, laws, share, shift = change.sums, change.own, change.laws, change.share, change.shift
+    arrival, usual = sums.question.arrival, change.model.usual
+    steps, states, count = sums.layout.horizon, sums.layout.states, own.size
     value, low = np.zeros((steps + 1, states)), np.zeros((steps + 1, states))
     worst = np.empty((steps, count, states))  # the minimising h at each step
     border = np.empty((steps, count))
@@ -358,9 +358,9 @@ def _slopes(change: _Change, bounds: _Bounds) -> tuple[Floats, Floats, _SlopesOf
 
     The slopes do not include the effect of outcomes of censored episodes.
     """
-    told, own, laws, share, shift = change.told, change.own, change.laws, change.share, change.shift
-    arrival, model, (value, low, worst, border) = told.question.arrival, change.model, bounds
-    steps, states, start = told.layout.horizon, told.layout.states, told.question.start
+    sums, own, laws, share, shift = change.sums, change.own, change.laws, change.share, change.shift
+    arrival, model, (value, low, worst, border) = sums.question.arrival, change.model, bounds
+    steps, states, start = sums.layout.horizon, sums.layout.states, sums.question.start
     reached, least = np.zeros((2, steps, states))
     reached[0, start] = least[0, start] = 1.0
     changed, of_share = np.zeros((own.size, states)), np.zeros(own.size)
@@ -401,7 +401,7 @@ def _add_open_ends(
     of_share += ends.visits[own] * laws[:, end] * of_moved
     paid = model.usual[:, end] * moved
     paid[own] = share[:, 0] * laws[:, end] * of_moved
-    visited = _slopes_of_paid(change.told, model.usual, paid)
+    visited = _slopes_of_paid(change.sums, model.usual, paid)
     usual += visited
     # In a changed state, the usual next states are a mixture of those of the new action and those of all
     # other actions, weighted by shares.
@@ -413,16 +413,16 @@ def _add_open_ends(
     return float(ends.visits @ paid)
 
 
-def _slopes_of_paid(told: Told, chain: Floats, paid: Floats) -> Floats:
+def _slopes_of_paid(sums: VisitSums, chain: Floats, paid: Floats) -> Floats:
     """Return the derivatives of the expected sum of rewards with respect to the next-state probabilities.
 
     chain : (S + 1, S + 1) next-state probabilities. paid : (S + 1,) reward of a step from each state.
     """
-    steps, states = told.layout.horizon, told.layout.states
+    steps, states = sums.layout.horizon, sums.layout.states
     worth = np.zeros((steps + 1, states))
     for h in range(steps - 1, -1, -1):
         worth[h] = chain @ worth[h + 1] + paid
-    here, found = np.eye(states)[told.question.start], np.zeros((states, states))
+    here, found = np.eye(states)[sums.question.start], np.zeros((states, states))
     for h in range(steps):
         found += np.outer(here, worth[h + 1])
         here = here @ chain
@@ -446,17 +446,17 @@ def lowest(y: Floats, laws: Floats, strength: float) -> tuple[Floats, Floats]:
 
 
 def _variance(
-    told: Told, model: ProjectedModel, rows: Ints, usual: Floats, changed: Floats, of_share: Floats
+    sums: VisitSums, model: ProjectedModel, rows: Ints, usual: Floats, changed: Floats, of_share: Floats
 ) -> float:
     """Return the variance of a function of the model due to errors of the released transitions.
 
     usual, changed, of_share : slopes of the function, defined in :class:`_SlopesOfLoss`. rows : rows of new
     actions.
     """
-    layout, noise, episodes = told.layout, told.noise, told.question.episodes
+    layout, noise, episodes = sums.layout, sums.noise, sums.question.episodes
     state, laws = layout.row_state[rows], model.moves[rows]
     taken = np.maximum(model.taken, 1.0)
-    seen = np.maximum(told.per_state(model.taken), 1.0)
+    seen = np.maximum(sums.per_state(model.taken), 1.0)
     cells = np.diff(layout.state_ptr)
     centred = changed - (laws * changed).sum(axis=1, keepdims=True)
     squared = np.square(centred)
@@ -485,15 +485,15 @@ def loss_one_decision(
     - revisits : r, the ratio of the gain at all visits to the gain at first visits.
     - model : projected counts of the release. None: they are computed here.
     """
-    told, rows = path.told, _rows(path, count)
-    own = told.layout.row_state[rows]
-    noise, episodes = told.noise, told.question.episodes
+    sums, rows = path.sums, _rows(path, count)
+    own = sums.layout.row_state[rows]
+    noise, episodes = sums.noise, sums.question.episodes
     known = path.supported[rows]
-    visits = np.maximum(told.visits[rows], 1.0)
+    visits = np.maximum(sums.visits[rows], 1.0)
     inverse = np.where(known, reciprocal(visits, noise.visits), 1.0)
     q = np.where(known, np.clip(path.whole.q[rows], 0.0, 1.0), 0.5)
-    model = model_of(told) if model is None else model
-    half = 0.5 * ends_censored(told, model.moves, model.usual)[rows]
+    model = model_of(sums) if model is None else model
+    half = 0.5 * ends_censored(sums, model.moves, model.usual)[rows]
     # the loss increases with q up to q = L / (1 + L) and decreases above it
     q = np.clip(strength / (1.0 + strength), np.maximum(q - half, 0.0), np.minimum(q + half, 1.0))
     by_ratio, by_rest = q / strength, 1.0 - strength * (1.0 - q)
@@ -505,8 +505,8 @@ def loss_one_decision(
     of_q = (noise.returns**2 + ((q - 0.5) * noise.visits) ** 2) * inverse**2
     of_q += episodes * np.maximum(q * (1.0 - q), 0.02) * inverse
     of_q = np.minimum(of_q, 0.25)
-    seen = np.maximum(told.per_state(told.visits)[own], 1.0)
-    cells = np.diff(told.layout.state_ptr)[own]
+    seen = np.maximum(sums.per_state(sums.visits)[own], 1.0)
+    cells = np.diff(sums.layout.state_ptr)[own]
     of_e = episodes * share * (1.0 - share) / seen
     of_e += noise.visits**2 * ((1.0 - share) ** 2 + (cells - 1) * share**2) / seen**2
     variance = reached**2 * (((1.0 - share) * slope) ** 2 * of_q + (q - least) ** 2 * of_e)

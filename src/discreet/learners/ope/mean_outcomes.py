@@ -19,7 +19,7 @@ from scipy.special import ndtri
 
 from discreet.learners.ope.consistency_test import LEAST_USERS, STANDS_OUT, Consistency
 from discreet.learners.ope.count_estimates import reciprocal
-from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.first_visit_query import VisitSums
 
 __all__ = ["MeanOutcome", "mean_outcome", "outcomes_of"]
 
@@ -51,16 +51,18 @@ class MeanOutcome(NamedTuple):
     apart: float
 
 
-def mean_outcome(told: Told, row: int) -> tuple[float, float]:
+def mean_outcome(sums: VisitSums, row: int) -> tuple[float, float]:
     """Return the mean return of first visits in a row, scaled to [0, 1], and its standard deviation."""
-    noise = told.noise
-    inverse = float(reciprocal(told.visits[row : row + 1], noise.visits)[0])
-    q = float(np.clip(told.returns[row] * inverse + 0.5, 0.0, 1.0))
-    spread = told.question.episodes * max(q * (1.0 - q), _LEAST_SPREAD) * inverse
+    noise = sums.noise
+    inverse = float(reciprocal(sums.visits[row : row + 1], noise.visits)[0])
+    q = float(np.clip(sums.returns[row] * inverse + 0.5, 0.0, 1.0))
+    spread = sums.question.episodes * max(q * (1.0 - q), _LEAST_SPREAD) * inverse
     return q, math.sqrt((noise.returns**2 + ((q - 0.5) * noise.visits) ** 2) * inverse**2 + spread)
 
 
-def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int, tuple[MeanOutcome, ...]]:
+def outcomes_of(
+    sums: VisitSums, found: Consistency, level: float = 0.95
+) -> dict[int, tuple[MeanOutcome, ...]]:
     """Return a dict from states to the mean outcomes of their actions.
 
     The dict contains all states that have several actions and whose visits exceed the noise. Actions with
@@ -69,21 +71,21 @@ def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int
     found : result of the consistency test of the same release. level : confidence level of each interval, in
     (0, 1).
     """
-    layout, noise = told.layout, told.noise
-    least, most = told.question.bounds
+    layout, noise = sums.layout, sums.noise
+    least, most = sums.question.bounds
     scale, width = most - least, -float(ndtri(0.5 * (1.0 - level)))
     state, cells = layout.row_state, np.diff(layout.state_ptr)
-    visits = told.per_state(told.visits)
+    visits = sums.per_state(sums.visits)
     known = visits > np.maximum(STANDS_OUT * noise.visits * np.sqrt(cells), LEAST_USERS)
     known &= (cells > 1) & ~found.model.terminal
-    known[told.question.start] = False  # the start state has no decision of users
-    rows = np.flatnonzero((told.visits > max(STANDS_OUT * noise.visits, LEAST_USERS)) & known[state])
+    known[sums.question.start] = False  # the start state has no decision of users
+    rows = np.flatnonzero((sums.visits > max(STANDS_OUT * noise.visits, LEAST_USERS)) & known[state])
     apart: NDArray[np.float64] = np.full(layout.rows, np.nan)
     apart[found.contrasts.where] = found.contrasts.value / found.contrasts.deviation
     table: dict[int, list[MeanOutcome]] = {}
     for row in rows.tolist():
         s = int(state[row])
-        q, deviation = mean_outcome(told, row)
+        q, deviation = mean_outcome(sums, row)
         off = width * deviation
         step = q - float(found.by_returns[row]) + float(found.by_transitions[row])
         step_off = width * float(found.step_deviation[row])
@@ -91,7 +93,7 @@ def outcomes_of(told: Told, found: Consistency, level: float = 0.95) -> dict[int
             least + scale * np.clip([q, q - off, q + off, step, step - step_off, step + step_off], 0.0, 1.0)
         ).tolist()
         one = MeanOutcome(
-            row, float(told.visits[row]), noise.visits, float(told.visits[row] / visits[s]), mean, low, high,
+            row, float(sums.visits[row]), noise.visits, float(sums.visits[row] / visits[s]), mean, low, high,
             expected, least_step, most_step, float(apart[row]),
         )  # fmt: skip
         table.setdefault(s, []).append(one)

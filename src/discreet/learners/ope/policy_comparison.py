@@ -94,7 +94,7 @@ from discreet.core.short_repr import brief
 from discreet.learners.ope import deviation_gains as deviations
 from discreet.learners.ope.consistency_test import ProjectedModel, covered, model_of
 from discreet.learners.ope.deviation_gains import DEFAULT, STANDS_OUT, Gain, Path, first_visits
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.hidden_cause import ConfoundingLoss, largest_strength, lowest
 from discreet.learners.ope.transition_gains import Chain, TransitionCounts, TransitionPath, capped, halves_of
 from discreet.learners.ope.verdict import COVERED, Verdict, kind_of
@@ -153,7 +153,7 @@ def policy_of(question: FirstVisits, table: Floats, named: Bools) -> Policy:
 
 def learned_policy(path: Path, count: int) -> Policy:
     """Return the policy that changes the first ``count`` states of a path."""
-    layout, weights = path.told.layout, np.zeros(path.told.layout.rows)
+    layout, weights = path.sums.layout, np.zeros(path.sums.layout.rows)
     own = path.order[:count]
     weights[layout.row_index[own, path.action[own]]] = 1.0
     return Policy(weights, path.changed(count))
@@ -215,10 +215,10 @@ class _Part(NamedTuple):
     off: float  # amount by which the interval is widened on each side because of rows that lack support
 
 
-def known_rows(told: Told) -> Bools:
+def known_rows(sums: VisitSums) -> Bools:
     """Return an (R,) mask of the rows whose count exceeds the noise."""
-    out = STANDS_OUT["laplace" if told.heavy else "gaussian"]
-    return np.asarray(told.visits > max(out * told.noise.visits, _LEAST))
+    out = STANDS_OUT["laplace" if sums.heavy else "gaussian"]
+    return np.asarray(sums.visits > max(out * sums.noise.visits, _LEAST))
 
 
 def _side(chain: Chain, policy: Policy | None, known: Bools) -> _Side:
@@ -227,7 +227,7 @@ def _side(chain: Chain, policy: Policy | None, known: Bools) -> _Side:
     policy : the policy; None means the behaviour policy. known : (R,) mask of the rows whose count exceeds
     the noise.
     """
-    told, layout = chain.told, chain.told.layout
+    sums, layout = chain.sums, chain.sums.layout
     state = layout.row_state
     live = np.ones(layout.states)
     live[chain.ends] = 0.0
@@ -236,16 +236,16 @@ def _side(chain: Chain, policy: Policy | None, known: Bools) -> _Side:
     moves = chain.usual
     if policy is not None:
         weights = np.where(known, policy.weights, 0.0)
-        lacking = told.per_state(np.where(known, 0.0, policy.weights)) * live
+        lacking = sums.per_state(np.where(known, 0.0, policy.weights)) * live
         mixed = np.where(policy.named, lacking, live)
-        moves = told.per_state(weights[:, None] * laws) + mixed[:, None] * chain.usual
+        moves = sums.per_state(weights[:, None] * laws) + mixed[:, None] * chain.usual
     worth, reached = chain.followed(moves)
     slopes = reached.T @ (chain.paid + worth[1:])  # (S + 1, S + 1)
     own = slopes[state] - (laws * slopes[state]).sum(axis=1, keepdims=True)
     own *= (weights / chain.taken)[:, None]
     pooled = slopes - (chain.usual * slopes).sum(axis=1, keepdims=True)
     pooled *= (mixed / chain.seen)[:, None]
-    return _Side(float(worth[0, told.question.start]), own, pooled, reached.sum(axis=0), lacking)
+    return _Side(float(worth[0, sums.question.start]), own, pooled, reached.sum(axis=0), lacking)
 
 
 def _less(chain: Chain, one: _Side, other: _Side | None) -> _Part:
@@ -287,7 +287,7 @@ def cell_errors(chain: Chain, own: Floats, pooled: Floats) -> CellErrors:
     own : (R, S + 1) slopes in the cells of each row. pooled : (S + 1, S + 1) slopes in the cells of all rows
     of each state.
     """
-    told, state = chain.told, chain.told.layout.row_state
+    sums, state = chain.sums, chain.sums.layout.row_state
     luck = chain.luck.copy()
     rows = np.flatnonzero(own.any(axis=1))
     luck[rows] = chain.luck_of(state[rows], rows, own[rows])
@@ -297,23 +297,23 @@ def cell_errors(chain: Chain, own: Floats, pooled: Floats) -> CellErrors:
     alone[rows] = np.sqrt(
         capped((own[rows] * taken[rows][:, None])[None], every[rows], taken[rows], chain.clear_rows[rows])
     )
-    shared = np.sqrt(capped((pooled * seen[:, None])[None], told.per_state(every), seen, chain.clear))
+    shared = np.sqrt(capped((pooled * seen[:, None])[None], sums.per_state(every), seen, chain.clear))
     unseen = float(chain.unseen(rows, own[rows][None])[0, 0]) if rows.size else 0.0
     return CellErrors(own * alone + (pooled * shared)[state], luck, unseen)
 
 
-def _whole(told: Told) -> Chain:
-    return Chain(told, TransitionCounts(told.moves, told.visits), 1.0)
+def _whole(sums: VisitSums) -> Chain:
+    return Chain(sums, TransitionCounts(sums.moves, sums.visits), 1.0)
 
 
-def _gain(told: Told, part: _Part, width: float, level: float, least: float = -1.0) -> Gain:
+def _gain(sums: VisitSums, part: _Part, width: float, level: float, least: float = -1.0) -> Gain:
     """Convert a difference or a value to the user's units, with an interval.
 
     - part : the difference, or the value.
     - width : half-width of the interval in standard deviations.
     - least : smallest possible result, -1 for a difference and 0 for a value.
     """
-    low, high = told.question.bounds
+    low, high = sums.question.bounds
     scale, zero = high - low, 0.0 if least < 0.0 else low
     off = width * part.deviation + part.off
     value, bottom, top = (zero + scale * float(np.clip(x, least, 1.0)) for x in (
@@ -323,18 +323,18 @@ def _gain(told: Told, part: _Part, width: float, level: float, least: float = -1
     return Gain(value, bottom, top, level, scale * part.noise, scale * sampling, 1.0, 0.0)
 
 
-def check_paid(told: Told) -> None:
+def check_paid(sums: VisitSums) -> None:
     """Raise ``ValueError`` if the schema has no rewards by final state, or has censored ends."""
-    if told.question.returns.outcomes is None:
+    if sums.question.returns.outcomes is None:
         raise ValueError(
-            "told: must be of returns that a rule pays by the state in which an episode ends (outcomes); "
+            "sums: must be of returns that a rule pays by the state in which an episode ends (outcomes); "
             "otherwise transitions contain no information about returns"
         )
-    if told.question.returns.censored is not None:
-        raise ValueError("told: must have no censored ends; the intervals do not allow for their outcomes")
+    if sums.question.returns.censored is not None:
+        raise ValueError("sums: must have no censored ends; the intervals do not allow for their outcomes")
 
 
-def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
+def judge(sums: VisitSums, policy: Policy, level: float = 0.95) -> Judgement:
     """Return the gain of a policy over the behaviour policy. See the module for the method.
 
     policy : a policy that was not computed from this release. level : confidence level of the intervals, in
@@ -342,33 +342,33 @@ def judge(told: Told, policy: Policy, level: float = 0.95) -> Judgement:
 
     Raises ``ValueError`` if the schema has no rewards by final state, or has censored ends.
     """
-    check_paid(told)
+    check_paid(sums)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
-    chain, known = _whole(told), known_rows(told)
+    chain, known = _whole(sums), known_rows(sums)
     ours, usual = _side(chain, policy, known), _side(chain, None, known)
-    visits, free = np.maximum(ours.visits, 0.0), _free(told)
+    visits, free = np.maximum(ours.visits, 0.0), _free(sums)
     decisions = float(visits[free].sum())
     lacking = float((visits * ours.lacking)[free].sum()) / decisions if decisions > 0.0 else 0.0
     if lacking > _LACKING:
         return Judgement(None, None, lacking, 0.0)
     width = -float(ndtri(0.5 * (1.0 - level)))
-    least, most = told.question.bounds
+    least, most = sums.question.bounds
     base = (min(max(0.0, least), most) - least) / (most - least)
     value = _less(chain, ours, None)
     return Judgement(
-        _gain(told, _less(chain, ours, usual), width, level),
-        _gain(told, value._replace(value=base + value.value), width, level, 0.0),
+        _gain(sums, _less(chain, ours, usual), width, level),
+        _gain(sums, value._replace(value=base + value.value), width, level, 0.0),
         lacking,
-        _effective(told, policy, visits, known),
+        _effective(sums, policy, visits, known),
     )
 
 
-def _free(told: Told) -> Bools:
+def _free(sums: VisitSums) -> Bools:
     """Return an (S + 1,) mask of the states in which users choose between several actions."""
-    return np.asarray(told.per_state(told.decided.astype(np.float64)) > 0.0)
+    return np.asarray(sums.per_state(sums.decided.astype(np.float64)) > 0.0)
 
 
-def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> float:
+def _effective(sums: VisitSums, policy: Policy, visits: Floats, known: Bools) -> float:
     """Return the effective sample size (sum N rho)^2 / sum N rho^2, with rho = d(s) pi(a | s) / N(s, a).
 
     The sums are over all actions of the states in which users have a choice.
@@ -376,8 +376,8 @@ def _effective(told: Told, policy: Policy, visits: Floats, known: Bools) -> floa
     visits : (S + 1,) expected visits d(s) of the policy. known : (R,) mask of the rows whose count exceeds
     the noise.
     """
-    layout, counts, free = told.layout, np.maximum(told.visits, 0.0), _free(told)
-    seen = np.maximum(told.per_state(counts), 1.0)
+    layout, counts, free = sums.layout, np.maximum(sums.visits, 0.0), _free(sums)
+    seen = np.maximum(sums.per_state(counts), 1.0)
     weights = np.where(policy.named[layout.row_state], np.where(known, policy.weights, 0.0), 0.0)
     of_rows = visits[layout.row_state] * weights
     of_people = np.where(policy.named, 0.0, visits) * free
@@ -415,20 +415,20 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
 
     Raises ``ValueError`` if the schema has no rewards by final state, or has censored ends.
     """
-    told = path.told
-    check_paid(told)
-    least, most = told.question.bounds
-    scale, empty = most - least, np.full(told.layout.states, np.nan)
+    sums = path.sums
+    check_paid(sums)
+    least, most = sums.question.bounds
+    scale, empty = most - least, np.full(sums.layout.states, np.nan)
     if not count:
         return StateValues(empty, empty, empty, empty)
     own = path.order[:count]
-    rows = told.layout.row_index[own, path.action[own]]
-    projected = told.consistent()
-    whole = Chain(told, TransitionCounts(projected, projected.sum(axis=1)), 1.0)
+    rows = sums.layout.row_index[own, path.action[own]]
+    projected = sums.consistent()
+    whole = Chain(sums, TransitionCounts(projected, projected.sum(axis=1)), 1.0)
     value, deviation = _values(whole, own, rows, np.ones(count, bool))
     known = deviation <= within
     value, deviation = np.where(known, value, np.nan), np.where(known, deviation, np.nan)
-    choosing, judging = (_values(Chain(told, counts), own, rows, known) for counts in halves_of(path))
+    choosing, judging = (_values(Chain(sums, counts), own, rows, known) for counts in halves_of(path))
     off = -float(ndtri(0.5 * (1.0 - path.level))) * np.maximum(choosing[1], judging[1])
     middle = np.where(np.isfinite(judging[0]), judging[0], value)
     off = np.where(
@@ -453,23 +453,23 @@ def _values(chain: Chain, own: Ints, rows: Ints, wanted: Bools) -> tuple[Floats,
 
     own : (K,) states that the policy changes. rows : (K,) rows of its new actions.
     """
-    told, size = chain.told, chain.told.layout.states
-    steps, taken = told.layout.horizon, chain.moves[rows] / chain.taken[rows][:, None]
+    sums, size = chain.sums, chain.sums.layout.states
+    steps, taken = sums.layout.horizon, chain.moves[rows] / chain.taken[rows][:, None]
     moves = chain.usual.copy()
     moves[own] = taken
     worth, _ = chain.followed(moves)
     # noise can make probabilities negative; the weights of a state must be non-negative and sum to 1
-    first = np.maximum(first_visits(moves, np.eye(size)[told.question.start], own, steps), 0.0)
+    first = np.maximum(first_visits(moves, np.eye(size)[sums.question.start], own, steps), 0.0)
     once = first.sum(axis=0)
     weight = np.where(once > 1e-12, first / np.where(once > 1e-12, once, 1.0), np.nan)
     value = (weight * worth[:-1, own]).sum(axis=0)
 
     # variances of counts: changed states use the new action's row, other states use all users
-    every = told.per_state(chain.luck + chain.noise)
+    every = sums.per_state(chain.luck + chain.noise)
     seen, clear, law = chain.seen.copy(), chain.clear.copy(), chain.usual.copy()
     every[own], seen[own], clear[own] = chain.luck[rows] + chain.noise[rows], chain.taken[rows], False
     clear[own], law[own] = chain.clear_rows[rows], taken
-    episodes = told.question.episodes
+    episodes = sums.question.episodes
     among = np.maximum(chain.usual[own], 0.0)
     among /= np.maximum(among.sum(axis=1, keepdims=True), 1e-300)
     noise, ahead = chain.noise[rows], chain.paid + worth[1:]
@@ -549,10 +549,10 @@ def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: flo
 
     Raises ``ValueError`` if the schema has no rewards by final state, or has censored ends.
     """
-    told = path.told
-    rule = judge(told, policy, level)
+    sums = path.sums
+    rule = judge(sums, policy, level)
     learned = learned_policy(path, count)
-    differs = _differ(told, learned, policy)
+    differs = _differ(sums, learned, policy)
     found = None
     if count and rule.gain is not None:
         same = Gain(0.0, 0.0, 0.0, level, 0.0, 0.0, 1.0, 0.0)  # the difference of equal policies is exactly 0
@@ -563,26 +563,26 @@ def compare(path: Path, count: int, verdict: Verdict, policy: Policy, level: flo
     model = test.model
     each_step = largest_strength(
         found,
-        told,
-        with_errors(told, path.key, lambda m, s: _lost(told, m, learned, policy, s), found, model),
+        sums,
+        with_errors(sums, path.key, lambda m, s: _lost(sums, m, learned, policy, s), found, model),
     )
     lasting = largest_strength(
-        found, told,
+        found, sums,
         lambda s: ConfoundingLoss(*_lost_once(path, model, learned, policy, s, found.revisits)),
     )  # fmt: skip
     apart = np.abs(learned.weights - policy.weights)
     rows = np.flatnonzero(apart)
-    share = covered(test.rows, np.maximum(path.visits, 0.0)[told.layout.row_state[rows]] * apart[rows], rows)
+    share = covered(test.rows, np.maximum(path.visits, 0.0)[sums.layout.row_state[rows]] * apart[rows], rows)
     kind = kind_of(
         1, found, test, each_step >= verdict.asked, test.tested and share >= COVERED and not verdict.hinted
     )
     return PolicyComparison(policy, rule, found, differs, each_step, lasting, kind)
 
 
-def _differ(told: Told, one: Policy, other: Policy) -> Bools:
-    apart = told.per_state(np.abs(one.weights - other.weights)) > 0.0
+def _differ(sums: VisitSums, one: Policy, other: Policy) -> Bools:
+    apart = sums.per_state(np.abs(one.weights - other.weights)) > 0.0
     apart |= one.named != other.named
-    apart[list(told.question.returns.terminal)] = False
+    apart[list(sums.question.returns.terminal)] = False
     return np.asarray(apart)
 
 
@@ -592,15 +592,15 @@ def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: 
     If the gain of the learned policy is estimated from transitions, the difference is (3). Otherwise its
     interval is computed from the intervals of both policies.
     """
-    told = path.told
+    sums = path.sums
     if not isinstance(path, TransitionPath):
         half = 0.5 * (1.0 + level)
         ours, theirs = (
-            deviations.path_of(told, half, path.parts, path.proposed).gain(count),
-            judge(told, policy, half).gain,
+            deviations.path_of(sums, half, path.parts, path.proposed).gain(count),
+            judge(sums, policy, half).gain,
         )
         assert theirs is not None
-        least, most = told.question.bounds
+        least, most = sums.question.bounds
         scale = most - least
         estimate, low, high = (float(np.clip(x, -scale, scale)) for x in (
             ours.estimate - theirs.estimate, ours.low - theirs.high, ours.high - theirs.low,
@@ -609,21 +609,21 @@ def _difference(path: Path, count: int, learned: Policy, policy: Policy, level: 
             estimate, low, high, level, math.hypot(ours.noise, theirs.noise),
             math.hypot(ours.sampling, theirs.sampling), ours.revisits, ours.revisits_error,
         )  # fmt: skip
-    known = known_rows(told)
+    known = known_rows(sums)
     parts = []
     for counts in halves_of(path):
-        chain = Chain(told, counts)
+        chain = Chain(sums, counts)
         parts.append(_less(chain, _side(chain, learned, known), _side(chain, policy, known)))
     choosing, judging = parts
     part = judging._replace(deviation=max(choosing.deviation, judging.deviation))
     failure = 1.0 - level
     share = DEFAULT if count == path.default else (1.0 - DEFAULT) / max(path.points.size - 1, 1)
-    return _gain(told, part, -float(ndtri(0.5 * failure * share)), level)
+    return _gain(sums, part, -float(ndtri(0.5 * failure * share)), level)
 
 
 # -------------------------------------------------------------------------------- hidden causes
 def with_errors(
-    told: Told, key: NDArray[np.uint64], loss: Callable[[ProjectedModel, float], float], found: Gain,
+    sums: VisitSums, key: NDArray[np.uint64], loss: Callable[[ProjectedModel, float], float], found: Gain,
     model: ProjectedModel,
 ) -> Callable[[float], ConfoundingLoss]:  # fmt: skip
     """Return a function that returns the loss at a strength, with its standard deviation.
@@ -632,16 +632,16 @@ def with_errors(
     is measured at one strength: the strength that reduces the difference ``found`` to 0. The measured value
     is used at all strengths.
 
-    - told, key : the released sums, and the key of the random numbers.
+    - sums, key : the released sums, and the key of the random numbers.
     - loss : function that returns the loss in a model at a strength. model : model of the release.
     - found : estimated difference of the two policies.
     """
-    plain = largest_strength(found, told, lambda s: ConfoundingLoss(loss(model, s), 0.0))
+    plain = largest_strength(found, sums, lambda s: ConfoundingLoss(loss(model, s), 0.0))
     at = max(plain, 1.0 + 1e-3)
-    draw, moves = generator_at(key, ROLE_BOOTSTRAP, 2**35), told.consistent()
+    draw, moves = generator_at(key, ROLE_BOOTSTRAP, 2**35), sums.consistent()
     here, off = loss(model, at), 0.0
     for _ in range(_REFITS):
-        off += (loss(_refitted(told, *told.sampled(moves, draw)), at) - here) ** 2 / _REFITS
+        off += (loss(_refitted(sums, *sums.sampled(moves, draw)), at) - here) ** 2 / _REFITS
     relative = math.sqrt(off) / max(here, 1e-12)
 
     def both(strength: float) -> ConfoundingLoss:
@@ -651,21 +651,21 @@ def with_errors(
     return both
 
 
-def _refitted(told: Told, moves: Floats, visits: Floats) -> ProjectedModel:
+def _refitted(sums: VisitSums, moves: Floats, visits: Floats) -> ProjectedModel:
     return model_of(
-        told.question.told_of(visits, moves, told.returns, *told.noise, people=told.people, heavy=told.heavy)
+        sums.question.sums_of(visits, moves, sums.returns, *sums.noise, people=sums.people, heavy=sums.heavy)
     )
 
 
-def _lost(told: Told, model: ProjectedModel, one: Policy, other: Policy, strength: float) -> float:
+def _lost(sums: VisitSums, model: ProjectedModel, one: Policy, other: Policy, strength: float) -> float:
     """Return the loss of the difference of two policies under a cause that is drawn again at each step.
 
     The loss is the difference without a cause minus the bound W_0 (see the module), in the start state.
 
     strength : strength lambda of the cause.
     """
-    layout, arrival, start = told.layout, told.question.arrival, told.question.start
-    known = known_rows(told)
+    layout, arrival, start = sums.layout, sums.question.arrival, sums.question.start
+    known = known_rows(sums)
     rows = np.flatnonzero(known & ((one.weights > 0.0) | (other.weights > 0.0)))
     laws, state = model.moves[rows], layout.row_state[rows]
     rest = 1.0 - np.clip(model.share[rows], 0.0, 1.0)[:, None]
@@ -720,7 +720,7 @@ def _lost_once(
     gain at all visits to the gain at first visits.
     """
     apart = one.weights - other.weights
-    visits = np.maximum(path.visits[path.told.layout.row_state], 0.0)
+    visits = np.maximum(path.visits[path.sums.layout.row_state], 0.0)
     return lost_once(path, model, visits * apart, strength, max(revisits, 1.0))
 
 
@@ -735,7 +735,7 @@ def lost_once(
       count decisions that are changed from this action.
     - strength : strength of the cause. factor : number by which the loss is multiplied.
     """
-    told = path.told
+    sums = path.sums
     rows = np.flatnonzero(apart)
     known = path.supported[rows]
     q = np.where(known, np.clip(path.whole.q[rows], 0.0, 1.0), 0.5)
@@ -745,9 +745,9 @@ def lost_once(
     lost = np.where(known, outcome - np.maximum(by_ratio, by_rest), 1.0)
     slope = np.where(known, 1.0 - np.where(by_ratio >= by_rest, 1.0 / strength, strength), 0.0)
     weight = np.abs(apart[rows]) * (1.0 - np.clip(model.share[rows], 0.0, 1.0)) * factor
-    visits = np.maximum(told.visits[rows], 1.0)
-    noise = told.noise
+    visits = np.maximum(sums.visits[rows], 1.0)
+    noise = sums.noise
     of_q = (noise.returns**2 + ((q - 0.5) * noise.visits) ** 2) / visits**2
-    of_q += told.question.episodes * np.maximum(q * (1.0 - q), 0.02) / visits
+    of_q += sums.question.episodes * np.maximum(q * (1.0 - q), 0.02) / visits
     variance = np.square(weight * slope) * np.minimum(of_q, 0.25)
     return float(weight @ lost), math.sqrt(float(variance.sum()))

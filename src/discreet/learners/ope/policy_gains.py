@@ -51,7 +51,7 @@ from discreet.core.releases import Floats, Release
 from discreet.core.short_repr import brief
 from discreet.learners.offline.apvi import OfflinePolicy
 from discreet.learners.ope.count_estimates import BEHAVIOUR, PolicyEstimate, ValueEstimate, evaluate, uniform
-from discreet.learners.ope.first_visit_query import FirstVisits, Told
+from discreet.learners.ope.first_visit_query import FirstVisits, VisitSums
 from discreet.learners.ope.policy_comparison import CellErrors, cell_errors, check_paid
 from discreet.learners.ope.policy_origin import check_origin
 from discreet.learners.ope.release_split import (
@@ -184,19 +184,19 @@ def _value(chain: Chain, weights: Floats, before: Bools, used: Bools) -> _Value:
     - before : (H + 1, S + 1) mask of the steps and states where the policy acts as before.
     - used : (R,) mask of the rows that are used.
     """
-    told, layout = chain.told, chain.told.layout
-    state, steps, start = layout.row_state, layout.horizon, told.question.start
+    sums, layout = chain.sums, chain.sums.layout
+    state, steps, start = layout.row_state, layout.horizon, sums.question.start
     live = np.ones(layout.states)
     live[chain.ends] = 0.0
     laws = chain.moves / chain.taken[:, None]
-    lacking = np.array([told.per_state(np.where(used, 0.0, row)) for row in weights]) * live
+    lacking = np.array([sums.per_state(np.where(used, 0.0, row)) for row in weights]) * live
     mixed = np.where(before, live, lacking)
     weights = np.where(used, weights, 0.0)
     least, most = min(0.0, float(chain.paid.min())), max(0.0, float(chain.paid.max()))
     value, low, high = (np.zeros((steps + 1, layout.states)) for _ in range(3))
     moves = np.empty((steps, layout.states, layout.states))
     for h in range(steps - 1, -1, -1):
-        kept = told.per_state(weights[h][:, None] * laws)
+        kept = sums.per_state(weights[h][:, None] * laws)
         sure = kept + np.where(before[h], live, 0.0)[:, None] * chain.usual
         moves[h] = kept + mixed[h][:, None] * chain.usual
         value[h] = moves[h] @ (chain.paid + value[h + 1])
@@ -227,12 +227,12 @@ class _ValuePair(NamedTuple):
     other: str | None
 
 
-def first_visit_weights(told: Told, table: PolicySteps) -> tuple[Floats, Bools]:
+def first_visit_weights(sums: VisitSums, table: PolicySteps) -> tuple[Floats, Bools]:
     """Return the (H + 1, R) weights and the (H + 1, S + 1) mask of "as before" in the layout of the query.
 
-    told : released sums. table : policy over the rows of the environment.
+    sums : released sums. table : policy over the rows of the environment.
     """
-    layout, spec = told.layout, told.question.spec
+    layout, spec = sums.layout, sums.question.spec
     several = np.diff(layout.state_ptr) > 1
     pick = layout.row_index[spec.layout.row_state, spec.layout.row_action]
     own = np.flatnonzero((pick >= 0) & several[spec.layout.row_state])
@@ -243,30 +243,33 @@ def first_visit_weights(told: Told, table: PolicySteps) -> tuple[Floats, Bools]:
     return weights, before
 
 
-def used_rows(told: Told) -> Bools:
-    """Return an (R,) mask of the rows whose visits exceed the noise. told : released sums."""
-    visits, deviation = combined_visits(told.visits, told.moves, told.noise.moves, told.noise.visits)
+def used_rows(sums: VisitSums) -> Bools:
+    """Return an (R,) mask of the rows whose visits exceed the noise. sums : released sums."""
+    visits, deviation = combined_visits(sums.visits, sums.moves, sums.noise.moves, sums.noise.visits)
     return np.asarray((visits > _USED * deviation) & (visits >= _LEAST))
 
 
 def _first_visit_gains(
-    told: Told, tables: Mapping[str, PolicySteps], level: float, asked: Sequence[_ValuePair] | None = None
+    sums: VisitSums,
+    tables: Mapping[str, PolicySteps],
+    level: float,
+    asked: Sequence[_ValuePair] | None = None,
 ) -> list[ValueEstimate]:
     """Return the requested differences of values. By default, these are the gains of all policies."""
-    check_paid(told)
+    check_paid(sums)
     asked = [_ValuePair(name, None) for name in tables] if asked is None else asked
-    chain, used = Chain(told, TransitionCounts(told.moves, told.visits), 1.0), used_rows(told)
+    chain, used = Chain(sums, TransitionCounts(sums.moves, sums.visits), 1.0), used_rows(sums)
     found: dict[str | None, _Value] = {
-        name: _value(chain, *first_visit_weights(told, table), used) for name, table in tables.items()
+        name: _value(chain, *first_visit_weights(sums, table), used) for name, table in tables.items()
     }
-    steps = (told.layout.horizon, told.layout.rows), (told.layout.horizon, told.layout.states)
+    steps = (sums.layout.horizon, sums.layout.rows), (sums.layout.horizon, sums.layout.states)
     found[None] = _value(chain, np.zeros(steps[0]), np.ones(steps[1], bool), used)
     pairs = [(found[pair.one], found[pair.other]) for pair in asked]
     errors = [cell_errors(chain, one.own - other.own, one.pooled - other.pooled) for one, other in pairs]
     covariance = _covariance(chain, errors)
     deviations = np.sqrt(np.diag(covariance))
-    width, single = _widths(covariance, level, told)
-    least, most = told.question.bounds
+    width, single = _widths(covariance, level, sums)
+    least, most = sums.question.bounds
     gains = []
     for (one, other), error, spread in zip(pairs, errors, deviations.tolist(), strict=True):
         noise = math.sqrt(float((np.square(error.slopes) * chain.noise).sum()))
@@ -312,7 +315,7 @@ def _covariance(chain: Chain, errors: list[CellErrors]) -> Floats:
     return np.asarray(scaled @ scaled.T + np.diag([x.unseen for x in errors]))
 
 
-def _widths(covariance: Floats, level: float, told: Told) -> tuple[float, float]:
+def _widths(covariance: Floats, level: float, sums: VisitSums) -> tuple[float, float]:
     """Return the half-width of a joint two-sided interval, and that of joint lower bounds.
 
     The unit is one standard deviation.
@@ -323,7 +326,7 @@ def _widths(covariance: Floats, level: float, told: Told) -> tuple[float, float]
     deviation = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     value, vector = np.linalg.eigh(covariance / np.outer(deviation, deviation))
     root = vector * np.sqrt(np.maximum(value, 0.0))
-    key = hashlib.sha256(np.ascontiguousarray(told.moves, "<f8").tobytes()).digest()[:16]
+    key = hashlib.sha256(np.ascontiguousarray(sums.moves, "<f8").tobytes()).digest()[:16]
     draw = generator_at(np.frombuffer(key, "<u8").astype(np.uint64), ROLE_BOOTSTRAP, 2**36)
     errors = draw.standard_normal((_DRAWS, len(root))) @ root.T
     two = float(np.quantile(np.abs(errors).max(axis=1), level))
@@ -406,9 +409,9 @@ def evaluate_policies(
     episodes = release_sizes(release)[1]
     check_kind(release, spec)
     if release.layout != spec.layout:
-        told = FirstVisits(spec, episodes).read(release)
-        check_paid(told)
-        estimates = _first_visit_gains(told, tables, level, moving) if moving else []
+        sums = FirstVisits(spec, episodes).read(release)
+        check_paid(sums)
+        estimates = _first_visit_gains(sums, tables, level, moving) if moving else []
     else:
         estimates = _step_gains(release, spec, tables, level, moving, episodes) if moving else []
     zero = ValueEstimate(0.0, 0.0, 0.0, 0.0, level, 0.0, 0.0, 0.0, 0.0)

@@ -25,7 +25,7 @@ from discreet.core.releases import Floats
 from discreet.learners.ope.consistency_test import Consistency, ProjectedModel, covered
 from discreet.learners.ope.count_estimates import ValueEstimate
 from discreet.learners.ope.deviation_gains import Gain, path_of
-from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.first_visit_query import VisitSums
 from discreet.learners.ope.hidden_cause import (
     LARGEST,
     ConfoundingLoss,
@@ -41,65 +41,65 @@ from discreet.learners.ope.verdict import ASKED, COVERED, Verdict, kind_of
 __all__ = ["loss_of_policy", "policy_verdict", "visited_rows"]
 
 
-def _steps(told: Told, model: ProjectedModel, table: PolicySteps) -> tuple[Floats, Floats]:
+def _steps(sums: VisitSums, model: ProjectedModel, table: PolicySteps) -> tuple[Floats, Floats]:
     """Return the (H + 1, R) weights of used rows, and the (H + 1, S + 1) probabilities of "as before"."""
-    weights, before = first_visit_weights(told, table)
-    used = used_rows(told)
-    lacking = np.array([told.per_state(np.where(used, 0.0, row)) for row in weights])
+    weights, before = first_visit_weights(sums, table)
+    used = used_rows(sums)
+    lacking = np.array([sums.per_state(np.where(used, 0.0, row)) for row in weights])
     return np.where(used, weights, 0.0), np.where(before, 1.0, lacking) * ~model.terminal
 
 
-def _moves(told: Told, model: ProjectedModel, weights: Floats, mixed: Floats) -> Floats:
+def _moves(sums: VisitSums, model: ProjectedModel, weights: Floats, mixed: Floats) -> Floats:
     """Return the (S + 1, S + 1) distribution of next states of one step."""
-    return np.asarray(told.per_state(weights[:, None] * model.moves) + mixed[:, None] * model.usual)
+    return np.asarray(sums.per_state(weights[:, None] * model.moves) + mixed[:, None] * model.usual)
 
 
-def loss_of_policy(told: Told, model: ProjectedModel, table: PolicySteps, strength: float) -> float:
+def loss_of_policy(sums: VisitSums, model: ProjectedModel, table: PolicySteps, strength: float) -> float:
     """Return the loss of a policy's gain under a cause that is drawn again at each step.
 
-    - told : released sums. model : their projected counts.
+    - sums : released sums. model : their projected counts.
     - table : the policy.
     - strength : strength L of the cause, at least 1.
 
     The unit is the range of returns.
     """
-    weights, mixed = _steps(told, model, table)
+    weights, mixed = _steps(sums, model, table)
     rows = np.flatnonzero(weights.any(axis=0))
-    laws, state = model.moves[rows], told.layout.row_state[rows]
+    laws, state = model.moves[rows], sums.layout.row_state[rows]
     rest = 1.0 - np.clip(model.share[rows], 0.0, 1.0)[:, None]
-    paid, states = told.question.arrival, told.layout.states
+    paid, states = sums.question.arrival, sums.layout.states
     value, low = np.zeros((2, states))
-    for h in range(told.layout.horizon - 1, -1, -1):
+    for h in range(sums.layout.horizon - 1, -1, -1):
         y, worst = paid + value, paid + low
         each = (((1.0 - rest) + rest * lowest(worst, laws, strength)[0]) * laws) @ worst
         low = np.bincount(state, weights[h, rows] * each, states) + mixed[h] * (model.usual @ worst)
-        value = _moves(told, model, weights[h], mixed[h]) @ y
-    start = told.question.start
+        value = _moves(sums, model, weights[h], mixed[h]) @ y
+    start = sums.question.start
     return float(value[start] - low[start])
 
 
-def visited_rows(told: Told, model: ProjectedModel, table: PolicySteps) -> Floats:
+def visited_rows(sums: VisitSums, model: ProjectedModel, table: PolicySteps) -> Floats:
     """Return the (R,) expected number of decisions per episode that take the action of each row.
 
-    - told : released sums. model : their projected counts.
+    - sums : released sums. model : their projected counts.
     - table : the policy. Decisions that follow the behaviour policy do not count.
     """
-    weights, mixed = _steps(told, model, table)
-    here, found = np.eye(told.layout.states)[told.question.start], np.zeros(told.layout.rows)
-    for h in range(told.layout.horizon):
-        found += here[told.layout.row_state] * weights[h]
-        here = here @ _moves(told, model, weights[h], mixed[h])
+    weights, mixed = _steps(sums, model, table)
+    here, found = np.eye(sums.layout.states)[sums.question.start], np.zeros(sums.layout.rows)
+    for h in range(sums.layout.horizon):
+        found += here[sums.layout.row_state] * weights[h]
+        here = here @ _moves(sums, model, weights[h], mixed[h])
     return found
 
 
 def policy_verdict(
-    told: Told, table: PolicySteps, gain: ValueEstimate, found: Consistency, asked: float = ASKED
+    sums: VisitSums, table: PolicySteps, gain: ValueEstimate, found: Consistency, asked: float = ASKED
 ) -> Verdict:
     """Return the verdict on a policy with this gain.
 
     Parameters
     ----------
-    told : Told
+    sums : VisitSums
         The whole release.
     table : PolicySteps
         The policy.
@@ -117,16 +117,16 @@ def policy_verdict(
     """
     asked = checks.real("hidden_cause", asked, 1.0, LARGEST)
     plain = Gain(gain.estimate, gain.low, gain.high, gain.level, gain.noise, gain.sampling, 1.0, 0.0)
-    model, path = found.model, path_of(told)
-    visits = visited_rows(told, model, table)
+    model, path = found.model, path_of(sums)
+    visits = visited_rows(sums, model, table)
     rows = np.flatnonzero(visits)
     if not rows.size or not plain.shown:
         cause = HiddenCause(1.0, 1.0, 1.0)
     else:
-        loss = with_errors(told, path.key, lambda m, s: loss_of_policy(told, m, table, s), plain, model)
+        loss = with_errors(sums, path.key, lambda m, s: loss_of_policy(sums, m, table, s), plain, model)
         cause = HiddenCause(
-            largest_strength(plain, told, loss),
-            largest_strength(plain, told, lambda s: ConfoundingLoss(*lost_once(path, model, visits, s))),
+            largest_strength(plain, sums, loss),
+            largest_strength(plain, sums, lambda s: ConfoundingLoss(*lost_once(path, model, visits, s))),
             recorded_factor(path, rows),
         )
     share = covered(found.rows, visits[rows], rows)

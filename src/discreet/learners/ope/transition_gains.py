@@ -16,7 +16,7 @@ for each action. With many states and a small budget, returns therefore have the
 **Estimates.** Noise has mean zero if nothing is truncated at zero, and (1) is nearly linear if errors are
 small. Therefore counts are not projected if they exceed four times the norm of the noise in their cells. For
 these rows and states, only visits and transitions are reconciled by least squares. The counts of all other
-rows and states are projected by :meth:`~discreet.learners.ope.first_visit_query.Told.consistent`.
+rows and states are projected by :meth:`~discreet.learners.ope.first_visit_query.VisitSums.consistent`.
 
 **Variance.** The variance is computed by the delta method. For a policy, let c(s, t) = sum_h d_h(s) (w(t) +
 V_h+1(t)), where d_h(s) is its probability of being in s at step h. For every a, an increase of the cell M(s,
@@ -87,7 +87,7 @@ from discreet.learners.ope.deviation_gains import (
     first_visits,
     prior_of,
 )
-from discreet.learners.ope.first_visit_query import Told
+from discreet.learners.ope.first_visit_query import VisitSums
 from discreet.learners.ope.release_split import ReturnSteps, thinning_errors
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 
@@ -111,26 +111,26 @@ class TransitionCounts(NamedTuple):
     visits: Floats  # (R,)
 
 
-def halves(told: Told, key: NDArray[np.uint64]) -> tuple[TransitionCounts, TransitionCounts]:
+def halves(sums: VisitSums, key: NDArray[np.uint64]) -> tuple[TransitionCounts, TransitionCounts]:
     """Return the counts of the choosing half and of the judging half.
 
     key : random key, which is derived from the release.
     """
     draw = generator_at(key, ROLE_SAMPLES, 2**33)
     drawn = thinning_errors(
-        told.consistent(), 0.5, told.noise.moves, told.noise.visits, draw, told.heavy, told.question.episodes
+        sums.consistent(), 0.5, sums.noise.moves, sums.noise.visits, draw, sums.heavy, sums.question.episodes
     )
     moves, visits = 2.0 * drawn.moves, 2.0 * drawn.visits
     return (
-        TransitionCounts(told.moves + moves, told.visits + visits),
-        TransitionCounts(told.moves - moves, told.visits - visits),
+        TransitionCounts(sums.moves + moves, sums.visits + visits),
+        TransitionCounts(sums.moves - moves, sums.visits - visits),
     )
 
 
 def halves_of(path: Path) -> tuple[TransitionCounts, TransitionCounts]:
     """Return the counts from which the changes of a path were chosen, and the counts that evaluate them."""
     if path.parts is None:
-        return halves(path.told, path.key)
+        return halves(path.sums, path.key)
     first, second = path.parts
     return (
         TransitionCounts(2.0 * first.moves, 2.0 * first.visits),
@@ -138,12 +138,12 @@ def halves_of(path: Path) -> tuple[TransitionCounts, TransitionCounts]:
     )
 
 
-def _least(told: Told, copies: float = 2.0) -> float:
+def _least(sums: VisitSums, copies: float = 2.0) -> float:
     """Return the smallest sum of counts at which a row is not projected.
 
     copies : variance of the counts, as a multiple of the variance in the release.
     """
-    return _CLEAR * math.sqrt(copies * told.layout.states) * told.noise.moves
+    return _CLEAR * math.sqrt(copies * sums.layout.states) * sums.noise.moves
 
 
 class Chain:
@@ -160,28 +160,28 @@ class Chain:
     (S + 1,) is True if the counts of the state are not projected.
     """
 
-    def __init__(self, told: Told, counts: TransitionCounts, copies: float = 2.0) -> None:
-        self.told, self.copies, layout = told, copies, told.layout
-        noise, states = told.noise, layout.states
-        cut = told.consistent(counts.moves, counts.visits)
+    def __init__(self, sums: VisitSums, counts: TransitionCounts, copies: float = 2.0) -> None:
+        self.sums, self.copies, layout = sums, copies, sums.layout
+        noise, states = sums.noise, layout.states
+        cut = sums.consistent(counts.moves, counts.visits)
         free = cut
         if noise.moves:
             gap = counts.moves.sum(axis=1) - counts.visits
             share = noise.moves**2 / (noise.visits**2 + states * noise.moves**2)
             free = counts.moves - (gap * share)[:, None]
-        least = _least(told, copies)
-        together = told.per_state(free)
+        least = _least(sums, copies)
+        together = sums.per_state(free)
         self.clear = together.sum(axis=1) > least * np.sqrt(np.diff(layout.state_ptr))
         self.clear_rows = free.sum(axis=1) > least
-        whole = np.where(self.clear[:, None], together, told.per_state(cut))
+        whole = np.where(self.clear[:, None], together, sums.per_state(cut))
         self.moves = np.where(self.clear_rows[:, None], free, cut)
         self.taken, self.seen = (np.maximum(table.sum(axis=1), 1.0) for table in (self.moves, whole))
         self.usual = whole / self.seen[:, None]
-        self.ends = list(told.question.returns.terminal)
+        self.ends = list(sums.question.returns.terminal)
         self.usual[self.ends] = 0.0
-        self.paid = told.question.arrival
+        self.paid = sums.question.arrival
         self.worth, self.reached = self.followed(self.usual)
-        variance = copies * told.question.episodes * np.maximum(self.moves, 0.0)
+        variance = copies * sums.question.episodes * np.maximum(self.moves, 0.0)
         self.luck, self.noise = variance, np.full_like(variance, copies * noise.moves**2)
 
     def followed(self, moves: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
@@ -192,11 +192,11 @@ class Chain:
         moves : (S + 1, S + 1) next-state probabilities of the policy. more : (S + 1,) additional reward of a
         step from each state.
         """
-        steps, states = self.told.layout.horizon, self.told.layout.states
+        steps, states = self.sums.layout.horizon, self.sums.layout.states
         worth, reached = np.zeros((steps + 1, states)), np.zeros((steps, states))
         for h in range(steps - 1, -1, -1):
             worth[h] = moves @ (self.paid + worth[h + 1]) + more
-        reached[0, self.told.question.start] = 1.0
+        reached[0, self.sums.question.start] = 1.0
         for h in range(1, steps):
             reached[h] = reached[h - 1] @ moves
         return worth, reached
@@ -215,7 +215,7 @@ class Chain:
         - sides : (n,) integers that select the outcomes of censored ends in (2): -1 the worst, 1 the best, 0
           the middle.
         """
-        layout, start = self.told.layout, self.told.question.start
+        layout, start = self.sums.layout, self.sums.question.start
         order = order[: int(counts.max())]
         rows = layout.row_index[order, action[order]]
         theirs, worth_before, reached_before = self.usual, self.worth, self.reached
@@ -273,11 +273,11 @@ class Chain:
             capped(own * self.taken[rows][:, None], every[rows], self.taken[rows], self.clear_rows[rows])
         )
         shared = np.sqrt(
-            capped(pooled * self.seen[:, None], self.told.per_state(every), self.seen, self.clear)
+            capped(pooled * self.seen[:, None], self.sums.per_state(every), self.seen, self.clear)
         )
 
         def covariance(cells: Floats) -> Floats:
-            root, mine = np.sqrt(self.told.per_state(cells)) * shared, np.sqrt(cells[rows])
+            root, mine = np.sqrt(self.sums.per_state(cells)) * shared, np.sqrt(cells[rows])
             x = (pooled * root).reshape(len(own), -1)
             y, z = (own * (mine * alone)), (pooled[:, order] * (mine * shared[order]))
             y, z = (table.reshape(len(own), -1) for table in (y, z))
@@ -299,7 +299,7 @@ class Chain:
         - reached : (H, S + 1) state probabilities under the policy.
         - half : outcomes of censored ends: -1/2 for those that are worst for the policy, 1/2 for the best.
         """
-        start, end = self.told.question.start, self.told.question.returns.censored
+        start, end = self.sums.question.start, self.sums.question.returns.censored
         assert end is not None
         usual_visits, visits = self.reached.sum(axis=0), reached.sum(axis=0)
         each = half * np.sign(visits - usual_visits)  # u of all rows of a state except the new action's row
@@ -342,7 +342,7 @@ class Chain:
         seen = self.luck[rows]
         among = np.maximum(self.usual[order], 0.0)
         among /= np.maximum(among.sum(axis=1, keepdims=True), 1e-300)
-        usual = self.copies * self.told.question.episodes * self.taken[rows][:, None] * among
+        usual = self.copies * self.sums.question.episodes * self.taken[rows][:, None] * among
         mean = (slopes * among).sum(axis=1, keepdims=True)
         less = (seen * slopes**2).sum(axis=1) < (usual * (slopes - mean) ** 2).sum(axis=1)
         return np.where(less[:, None], usual, seen)
@@ -357,7 +357,7 @@ class Chain:
         most = np.ptp(slopes, axis=2)
         weight = most**2 * self.taken[rows]
         each = (weight * most).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
-        return self.copies**2 * UNSEEN * self.told.question.episodes * np.outer(each, each)
+        return self.copies**2 * UNSEEN * self.sums.question.episodes * np.outer(each, each)
 
 
 def capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]) -> Floats:
@@ -442,7 +442,7 @@ class TransitionPath(Path):
 
     def _gain_by(self, count: int, judged: _Judged) -> Gain:
         at, width = self._at(count), self._width(count)
-        least, most = self.told.question.bounds
+        least, most = self.sums.question.bounds
         scale = most - least
         one, sd, noise = (float(table[at]) for table in judged)
         return Gain(
@@ -474,12 +474,12 @@ def forecast(path: Path) -> tuple[float, float]:
     if isinstance(path, TransitionPath):
         at = path._at(count)
         return float(path.expected[at]), float(path.risk[at])
-    moves = path.told.consistent(*halves_of(path)[0])
+    moves = path.sums.consistent(*halves_of(path)[0])
     ratio = float(path._in_model(moves, np.array([count]))[0][0])
     return ratio * float(path.expected[count - 1]), ratio * float(path.risk[count - 1])
 
 
-def return_steps(told: Told) -> ReturnSteps:
+def return_steps(sums: VisitSums) -> ReturnSteps:
     """Return the decomposition of returns into transitions, in the model of a release.
 
     In :class:`~discreet.learners.ope.release_split.ReturnSteps`, c(t) is the mean over steps, weighted by
@@ -488,14 +488,14 @@ def return_steps(told: Told) -> ReturnSteps:
     s') / k(s', s')) over next states t. Let x(s, s') be the share of users in s who visited s' before. This
     share follows from N(s) x(s, s') = N(s') (1 - x(s', s)) to(s', s).
     """
-    projected = told.consistent()
-    chain = Chain(told, TransitionCounts(projected, projected.sum(axis=1)), 1.0)
-    state, steps = told.layout.row_state, told.layout.horizon
+    projected = sums.consistent()
+    chain = Chain(sums, TransitionCounts(projected, projected.sum(axis=1)), 1.0)
+    state, steps = sums.layout.row_state, sums.layout.horizon
     arrivals = np.concatenate([chain.reached[1:], [chain.reached[-1] @ chain.usual]])
     every = np.maximum(arrivals.sum(axis=0), 1e-300)
     worth = chain.paid + (arrivals * chain.worth[1:]).sum(axis=0) / every
     left = chain.reached.sum(axis=1) @ np.arange(steps - 1, -1, -1) / chain.reached.sum()
-    ahead = np.eye(told.layout.states)
+    ahead = np.eye(sums.layout.states)
     visits = ahead.copy()
     for _ in range(round(float(left)) - 1):
         ahead = ahead @ chain.usual
@@ -529,7 +529,7 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
     count : number of changed states, at least 1. begins : rows of the start state, one for each requested
     group.
     """
-    choosing, judging = (Chain(path.told, half) for half in halves_of(path))
+    choosing, judging = (Chain(path.sums, half) for half in halves_of(path))
     counts, found = np.array([count]), []
     for row in begins.tolist():
         gain, errors, noise = judging.gains(path.order, path.action, counts, row)
@@ -540,7 +540,7 @@ def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGa
 
 
 def path_of(
-    told: Told,
+    sums: VisitSums,
     level: float = 0.95,
     parts: SplitRelease | None = None,
     proposed: ProposedChanges | None = None,
@@ -556,7 +556,7 @@ def path_of(
     level : joint confidence level of all intervals, in (0, 1). parts, proposed : see
     :func:`discreet.learners.ope.deviation_gains.path_of`.
     """
-    returns = deviations.path_of(told, level, parts, proposed)
+    returns = deviations.path_of(sums, level, parts, proposed)
     return _by_transitions(returns) or returns
 
 
@@ -565,20 +565,20 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
 
     returns : path with gains from returns. :func:`path_of` states the conditions.
     """
-    told, key = returns.told, returns.key
-    if told.question.returns.outcomes is None or not returns.order.size:
+    sums, key = returns.sums, returns.key
+    if sums.question.returns.outcomes is None or not returns.order.size:
         return None
     count = np.array([returns.default])
     changed = returns.order[: returns.default]
-    rows = told.layout.row_index[changed, returns.action[changed]]
+    rows = sums.layout.row_index[changed, returns.action[changed]]
     if (
-        told.visits[rows] > 0.5 * _least(told)
+        sums.visits[rows] > 0.5 * _least(sums)
     ).mean() < 0.5:  # most transition counts do not exceed the noise
         return None
     choosing, judging = halves_of(returns)
-    first = Chain(told, choosing)
+    first = Chain(sums, choosing)
     risk = math.sqrt(float(first.gains(returns.order, returns.action, count)[1][0, 0]))
-    censored = told.question.returns.censored is not None
+    censored = sums.question.returns.censored is not None
     if not (censored or risk < returns.default_risk):
         return None
     if returns.proposed is None:
@@ -589,7 +589,7 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
     if not order.size:
         return None
     kept = _kept(order.size)
-    second = Chain(told, judging)
+    second = Chain(sums, judging)
     seen, risk_of, judged, covariance = _both_halves(first, second, order, action, kept)
     ends = None
     if censored:
@@ -642,9 +642,9 @@ def _order(path: Path, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats
 
     path : path with gains from returns. chain : chain of the choosing half.
     """
-    told, layout = path.told, path.told.layout
+    sums, layout = path.sums, path.sums.layout
     state, steps = layout.row_state, layout.horizon
-    begin = np.eye(layout.states)[told.question.start]
+    begin = np.eye(layout.states)[sums.question.start]
     each = first_visits(chain.usual, begin, np.arange(layout.states), steps)
     visits = np.maximum(each.sum(axis=0), 0.0)
     mean = each.T @ (chain.paid + chain.worth[1:]) / np.maximum(visits, 1e-12)[:, None]
@@ -652,13 +652,13 @@ def _order(path: Path, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats
     gain = (chain.moves / chain.taken[:, None] * centred[state]).sum(axis=1)
     spread = np.maximum((chain.usual * centred**2).sum(axis=1), 0.0)[state]
     share = np.clip(chain.taken / chain.seen[state], 0.0, 1.0)
-    variance = 2.0 * told.question.episodes * spread / chain.taken
-    variance += 2.0 * told.noise.moves**2 * (centred**2).sum(axis=1)[state] / chain.taken**2
+    variance = 2.0 * sums.question.episodes * spread / chain.taken
+    variance += 2.0 * sums.noise.moves**2 * (centred**2).sum(axis=1)[state] / chain.taken**2
     variance = variance * (1.0 - share) ** 2 + 1e-12
-    out = STANDS_OUT["laplace" if told.heavy else "gaussian"]
-    enough = chain.taken > max(out * math.sqrt(2.0) * told.noise.visits, 10.0)
+    out = STANDS_OUT["laplace" if sums.heavy else "gaussian"]
+    enough = chain.taken > max(out * math.sqrt(2.0) * sums.noise.visits, 10.0)
     offered = path.supported & enough & (share > LEAST_TAKEN) & (share < MOST_TAKEN)
-    offered &= state != told.question.start
+    offered &= state != sums.question.start
     prior = prior_of(gain, variance, visits[state], offered)
     believed = np.where(offered, gain * prior / (prior + variance), -1.0)
     table = np.full((layout.states, layout.actions), -1.0)

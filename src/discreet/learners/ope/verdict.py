@@ -41,7 +41,7 @@ from discreet.learners.ope.hidden_cause import (
     loss_each_step,
 )
 
-__all__ = ["ASKED", "COVERED", "KINDS", "Verdict", "kind_of", "verdict_of", "would_show"]
+__all__ = ["ASKED", "COVERED", "KINDS", "PolicyAnswer", "Verdict", "kind_of", "verdict_of", "would_show"]
 
 ASKED = 1.1  # By default, a gain must stay above 0 under a hidden cause of this strength.
 COVERED = 0.5  # The test must cover at least this share of the first visits to changed states.
@@ -51,6 +51,34 @@ _SIZES = 10.0  # A contradiction invalidates gains up to this multiple of the si
 KINDS = (
     "unchanged", "not shown", "contradicted", "state incomplete", "fragile", "unchecked", "shown",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyAnswer:
+    """Estimate of a policy's gain over what users did, from users who had no part in learning it.
+
+    Attributes
+    ----------
+    estimate, low, high : gain and its interval.
+    deviation : standard deviation of the estimate.
+    sampling, noise, model : parts of the standard deviation: from the number of users, the noise, and the
+        models in the question.
+    """
+
+    __repr__ = brief
+
+    estimate: float
+    low: float
+    high: float
+    deviation: float
+    sampling: float
+    noise: float
+    model: float
+
+    @property
+    def shown(self) -> bool:
+        """True if the whole interval is above 0."""
+        return self.low > 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,15 +124,15 @@ def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency 
     """
     asked = checks.real("hidden_cause", asked, 1.0, LARGEST)
     gain = path.gain(count)
-    found = consistency_of(path.told) if found is None else found
+    found = consistency_of(path.sums) if found is None else found
     cause = hidden_cause(path, count, gain, found)
     own = path.order[:count]
-    share = found.covered(path.visits[own], path.told.layout.row_index[own, path.action[own]])
+    share = found.covered(path.visits[own], path.sums.layout.row_index[own, path.action[own]])
     hinted = path.measured == "returns" and min(found.contrasts.hint, found.levels.hint) < _HINT
     kind = kind_of(
         count, gain, found, cause.each_step >= asked, found.tested and share >= COVERED and not hinted
     )
-    return Verdict(kind, gain, asked, cause, found, share, hinted, censored_share(path.told))
+    return Verdict(kind, gain, asked, cause, found, share, hinted, censored_share(path.sums))
 
 
 def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
@@ -116,13 +144,13 @@ def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
     """
     if not path.clear(count):
         return False
-    told, own = path.told, path.order[:count]
-    model = model_of(told)
-    rows = told.layout.row_index[own, path.action[own]]
-    if covered(testable(told, model), path.visits[own], rows) < COVERED:
+    sums, own = path.sums, path.order[:count]
+    model = model_of(sums)
+    rows = sums.layout.row_index[own, path.action[own]]
+    if covered(testable(sums, model), path.visits[own], rows) < COVERED:
         return False
     gain = path.worst(count)
-    return largest_strength(gain, told, lambda s: loss_each_step(path, count, s, model), asked) >= asked
+    return largest_strength(gain, sums, lambda s: loss_each_step(path, count, s, model), asked) >= asked
 
 
 def kind_of(count: int, gain: Gain, found: Consistency, strong: bool, checked: bool) -> str:

@@ -1,0 +1,334 @@
+r"""Value of a policy on logged decisions with known probabilities: release, intervals and forecast.
+
+A unit (a person or an impression) has one decision: context x, action a, probability p of a when it was
+taken, and reward y in [0, 1]. The policy takes a with probability pi(a | x). With the public cap M, the
+weight is w = min(pi / p, M).
+
+**Release.** With u = w / M, each unit adds the vector v = (u y, o u, k y, s u^2 y, s o u^2). The factors
+o = sqrt(r) for the public guess r of the mean reward, k = 1 / sqrt(M) and s = 0.3 are public. Neighbours: one
+unit is replaced, and the number n of units is public. Every entry of v is
+between 0 and its factor. The vectors are therefore in a box with the diagonal D, where D^2 = 1 + o^2 + k^2 +
+s^2 + s^2 o^2, and ||v - v'|| <= D. The units (u, y) = (0, 0) and (1, 1) attain it. For the sums of w y and w
+alone (o = 1, k = s = 0), the sensitivity is M D = sqrt(2) M. The centre of the box is subtracted. Noise is
+added by :class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum` with C = D / 2, so that no vector is
+longer than C.
+
+**Estimates.** E[w y] is the inverse propensity score (IPS), and E[w y] / E[w] its self-normalised form
+(SNIPS).
+
+- If the cap cannot change a weight (``least`` states the smallest probability of an action that the policy
+  takes, and 1 / least <= M), then E[w] = 1, and both estimate the value. The interval is that of SNIPS by the
+  delta method. If the noisy E[w] is below 1/2, or within 4 standard deviations of its noise from 0, the
+  interval is that of IPS. If it differs from 1 by 4 standard deviations, ``least`` is wrong and is not used.
+- Otherwise, capped weights lose at most the share 1 - E[w] of the value: the value is in [E[w y],
+  1 - E[w (1 - y)]]. The lower end is below E[w y], and the upper end above 1 - E[w (1 - y)].
+
+Variances follow from the second moments. They are upper bounds for rewards between 0 and 1 (Jensen's
+inequality) and exact for rewards 0 and 1. The standard deviation of a moment's noise is added to it. Few
+large weights make an estimate skew: z^2 / 3 of the largest change by one unit is added on the side of the
+long tail.
+
+The gain is the value minus the mean reward of the log. It is *shown* if its interval is above 0. Conditions:
+the probabilities are those with which actions were drawn, and the policy was not made from these decisions.
+
+A doubly robust estimate with a public model q of rewards is not offered. The range of its terms q(x, pi) +
+w (y - q(x, a)) is at least M + 1 instead of M. It is 2 M + 1 if q can have any value in [0, 1].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from discreet.core import checks
+from discreet.core.releases import Floats
+from discreet.core.short_repr import brief
+from discreet.mechanisms.dataset.clipped_sum import GRID
+
+__all__ = ["LogEstimate", "LogForecast", "LogQuestion", "LogVerdict"]
+
+_SECOND = 0.3  # s
+_LEAST_RATE = 0.01  # smallest r
+_CLEAR = 4.0  # standard deviations of E[w]: distance from 0 that SNIPS needs, and largest distance from 1
+
+
+@dataclass(frozen=True, eq=False)
+class LogEstimate:
+    """Estimate with its interval, in [0, 1] for a value and [-1, 1] for a gain.
+
+    Attributes
+    ----------
+    estimate, low, high : estimate and its interval.
+    deviation : standard deviation of the estimate.
+    sampling, noise : parts of the deviation.
+    """
+
+    __repr__ = brief
+
+    estimate: float
+    low: float
+    high: float
+    deviation: float
+    sampling: float
+    noise: float
+
+
+@dataclass(frozen=True, eq=False)
+class LogVerdict:
+    """Value and gain of a policy on logged decisions.
+
+    Attributes
+    ----------
+    value, gain : LogEstimate of each.
+    ``method`` : "snips" or "ips", from which both follow.
+    ips : E[w y].
+    snips : E[w y] / E[w], or None if E[w] is not above its noise.
+    weight : E[w].
+    logged : mean reward in the log.
+    level : level of both intervals.
+    users : number of units.
+    """
+
+    __repr__ = brief
+
+    value: LogEstimate
+    gain: LogEstimate
+    method: str
+    ips: float
+    snips: float | None
+    weight: float
+    logged: float
+    level: float
+    users: int
+
+    @property
+    def shown(self) -> bool:
+        """True if the interval of the gain is above 0."""
+        return self.gain.low > 0.0
+
+
+@dataclass(frozen=True)
+class LogForecast:
+    """Half widths of the interval of a gain before the release, in units of a reward in [0, 1].
+
+    Attributes
+    ----------
+    users : number of units.
+    least : half width from the noise and the number of units if all weights are 1.
+    most : half width if all weights are 0 or M.
+    expected : public guess of the mean reward.
+    """
+
+    users: int
+    least: float
+    most: float
+    expected: float
+
+    @property
+    def hopeless(self) -> bool:
+        """True if even a policy with twice the expected reward would not be shown to be better.
+
+        If the expected reward is above 1/2, the gain is that of a policy that always gets 1.
+        """
+        return self.least >= min(self.expected, 1.0 - self.expected)
+
+
+@dataclass(frozen=True)
+class LogQuestion:
+    """Question about a policy to logged decisions: all facts are public. See the module for the method.
+
+    Parameters
+    ----------
+    cap : float
+        M, at least 1.
+    expected : float
+        Guess r of the mean reward, in (0, 1), from outside these data. It scales the noise of the parts.
+    least : float, optional
+        Smallest probability of an action that the policy takes, in (0, 1].
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+    """
+
+    cap: float
+    expected: float = 0.5
+    least: float | None = None
+
+    SIZE = 5
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "cap", checks.real("cap", self.cap, 1.0, 1e6))
+        put(self, "expected", checks.real("expected", self.expected, 0.0, 1.0, open_low=True, open_high=True))
+        if self.least is not None:
+            put(self, "least", checks.real("least", self.least, 0.0, 1.0, open_low=True))
+
+    @property
+    def exact(self) -> bool:
+        """True if no weight can be above the cap."""
+        return self.least is not None and self.least * self.cap >= 1.0
+
+    @cached_property
+    def factors(self) -> Floats:
+        """(5,) largest value of each entry of v."""
+        o = math.sqrt(max(self.expected, _LEAST_RATE))
+        return np.array([1.0, o, 1.0 / math.sqrt(self.cap), _SECOND, _SECOND * o])
+
+    @property
+    def clip(self) -> float:
+        """C = D / 2, half of the l2 sensitivity."""
+        return float(np.linalg.norm(self.factors)) / 2.0
+
+    def weights(self, policy: ArrayLike, logged: ArrayLike) -> Floats:
+        """Return the (n,) weights w.
+
+        policy : (n,) probabilities of the actions under the policy. logged : (n,) when they were taken.
+        """
+        with np.errstate(over="ignore"):  # a tiny probability gives the cap; a warning would reveal data
+            ratio = np.asarray(policy, np.float64) / np.asarray(logged, np.float64)
+        found: Floats = np.minimum(ratio, self.cap)
+        return found
+
+    def vectors(self, weights: ArrayLike, rewards: ArrayLike) -> Floats:
+        """Return the (n, 5) vectors v minus the centre of the box. It is raw data.
+
+        weights : (n,) in [0, M]. rewards : (n,) in [0, 1].
+        """
+        u, y = np.asarray(weights, np.float64) / self.cap, np.asarray(rewards, np.float64)
+        parts: Floats = np.stack([u * y, u, y, u * u * y, u * u], axis=1)
+        return self.factors * (parts - 0.5)
+
+    def _means(self, sums: ArrayLike, users: int) -> Floats:
+        """Return the means of (w y, w, y, w^2 y, w^2) from noisy sums in units of C."""
+        found = checks.floats("sums", sums, (self.SIZE,)) * self.clip / users / self.factors + 0.5
+        return found * self._units
+
+    @property
+    def _units(self) -> Floats:
+        m = self.cap
+        return np.array([m, m, 1.0, m * m, m * m])
+
+    def noise(self, users: int, std: float) -> Floats:
+        """Return the (5,) standard deviations of the noise of the means.
+
+        users : number of units. std : standard deviation of a sum's noise, in units of C.
+        """
+        return std * self.clip / users / self.factors * self._units
+
+    def read(self, sums: ArrayLike, users: int, std: float, level: float = 0.95) -> LogVerdict:
+        """Return the verdict from the noisy sums.
+
+        sums : (5,) noisy sums, in units of C.
+
+        users, std : as for :meth:`noise`.
+
+        level : level of the intervals, in (0, 1).
+
+        Raises ``ValueError`` if ``sums`` has another shape or the level is out of its range.
+        """
+        level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
+        z = NormalDist().inv_cdf(0.5 + level / 2.0)
+        wy, w, y, wwy, ww = self._means(sums, users).tolist()
+        noise = self.noise(users, std)
+        clear = w > max(0.5, _CLEAR * float(noise[1]))
+        snips = wy / w if clear else None
+        wwy = self._padded(wwy, wy, (float(noise[3]), float(noise[0])))
+        ww = self._padded(ww, w, (float(noise[4]), float(noise[1])))
+        rest = _LogInterval(self, z, users, noise)
+        exact = self.exact and abs(w - 1.0) <= _CLEAR * math.hypot(float(noise[1]), math.sqrt(ww / users))
+        if exact and snips is not None:
+            v = min(max(snips, 0.0), 1.0)
+            a2, a2y, r = ww / w**2, wwy / w**2, min(max(y, 0.0), 1.0)
+            tails = v * self.cap / w, (1.0 - v) * self.cap / w
+            value = rest.both(snips, a2y * (1.0 - 2.0 * v) + a2 * v * v, (1.0 / w, -v / w, 0.0), tails)
+            spread = a2 * v * v - 2.0 * v * r + r * r + (1.0 - 2.0 * v) * a2y
+            spread += 2.0 * (v + r - 1.0) * wy / w - (2.0 * r - 1.0) * r
+            gain = rest.both(snips - y, spread, (1.0 / w, -v / w, -1.0), tails)
+            method = "snips"
+        else:
+            method, lost = "ips", ww - wwy + 2.0 * float(noise[3])
+            value = rest.both(wy, wwy, (1.0, 0.0, 0.0), (0.0, self.cap))
+            gain = rest.both(wy - y, wwy - 2.0 * wy + y, (1.0, 0.0, -1.0), (0.0, self.cap))
+            if not exact:
+                upper = rest.both(1.0 - w + wy, lost, (1.0, -1.0, 0.0), (0.0, 0.0))
+                value = _joined(value, upper)
+                upper = rest.both(1.0 - w + wy - y, lost + y, (1.0, -1.0, -1.0), (0.0, 0.0))
+                gain = _joined(gain, upper)
+        return LogVerdict(_within(value, 0.0), _within(gain, -1.0), method, wy, snips, w, y, level, users)
+
+    def _padded(self, moment: float, mean: float, noise: tuple[float, float]) -> float:
+        """Return an upper value of E[w^2 f] from its noisy value and that of E[w f], with their noise.
+
+        The larger value, by one standard deviation, keeps intervals from shrinking to nothing by a low draw.
+        w^2 <= M w.
+        """
+        return min(max(moment, 0.0) + noise[0], self.cap * (max(mean, 0.0) + noise[1]))
+
+    def forecast(self, users: int, std: float, level: float = 0.95) -> LogForecast:
+        """Return the expected half widths of the interval of a gain, if the mean reward is as expected.
+
+        users : number of units, at least 1. std, level : as for :meth:`read`. Raises ``ValueError`` if a
+        number is out of its range.
+        """
+        users = checks.integer("users", users, 1)
+        level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
+        z, noise, r = NormalDist().inv_cdf(0.5 + level / 2.0), self.noise(users, std), self.expected
+        coefficients = np.array([1.0, -r if self.exact else 0.0, -1.0])
+        own = float(np.linalg.norm(coefficients * noise[:3]))
+        ends = []
+        for moment in (r, self.cap * r):  # all weights 1; all weights 0 or M
+            spread = self._padded(moment, r, (float(noise[3]), float(noise[0]))) - (
+                r * r if self.exact else 0.0
+            )
+            ends.append(z * math.hypot(own, math.sqrt(max(spread, 0.0) / users)))
+        return LogForecast(users, ends[0], ends[1], r)
+
+
+@dataclass(frozen=True, eq=False)
+class _LogInterval:
+    """Facts from which intervals follow."""
+
+    question: LogQuestion
+    z: float
+    users: int
+    noise: Floats
+
+    def both(
+        self, estimate: float, spread: float, coefficients: tuple[float, ...], tails: tuple[float, float]
+    ) -> LogEstimate:
+        """Return an estimate with its interval.
+
+        spread : variance of one unit's influence.
+
+        coefficients : those of w y, w and y.
+
+        tails : largest influence of a unit that makes the estimate too high, and too low.
+        """
+        users, z = self.users, self.z
+        noise = float(np.linalg.norm(np.array(coefficients) * self.noise[:3]))
+        sampling = math.sqrt(max(spread, 1.0 / users) / users)
+        deviation = math.hypot(sampling, noise)
+        units = self.question._units[:3] / self.question.factors[:3]
+        # vectors are truncated to the grid
+        cut = self.question.clip / GRID * float(np.abs(np.array(coefficients)) @ units)
+        down, up = (z * deviation + cut + z * z * one / (3.0 * users) for one in tails)
+        return LogEstimate(estimate, estimate - down, estimate + up, deviation, sampling, noise)
+
+
+def _joined(below: LogEstimate, above: LogEstimate) -> LogEstimate:
+    """Return the first estimate, with the upper end of the second if this is higher."""
+    return LogEstimate(**{**vars(below), "high": max(below.high, above.high)})
+
+
+def _within(found: LogEstimate, least: float) -> LogEstimate:
+    """Return the estimate with ends in [least, 1]."""
+    ends: dict[str, Any] = {name: min(max(getattr(found, name), least), 1.0) for name in ("low", "high")}
+    return LogEstimate(**{**vars(found), **ends})

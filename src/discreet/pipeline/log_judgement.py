@@ -1,0 +1,567 @@
+"""Judgement of a policy from logged decisions with known probabilities, with one private release.
+
+A row of the log is one decision: context, action, the probability with which it was taken, and the reward.
+The schema has ``horizon = 1`` and ``[context]`` with ``propensity``. If the log has a column of users, each
+user has one row. Otherwise the unit of privacy is one row, and the schema must say so: ``unit =
+"impression"``. A person with k impressions then has k times the loss mu, or k^2 times rho, of one.
+
+The release, its sensitivity and the intervals are those of :mod:`discreet.learners.ope.logged_values`. The
+order of steps is that of :func:`discreet.pipeline.learn.learn`: all rows are checked, the forecast is
+compared with the budget, the ledger reserves the budget, and then noise is drawn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from discreet.core import checks
+from discreet.core.guarantee import Guarantee, guarantee_of
+from discreet.core.releases import Floats
+from discreet.core.rng import Randomness, Secure
+from discreet.core.short_repr import brief
+from discreet.data.context_visits import read_visits
+from discreet.data.row_batches import BATCH_ROWS, Progress, open_source
+from discreet.data.schema import DECLARED, Schema, read_schema, write_schema
+from discreet.data.sources import Text, local_files, places_of
+from discreet.data.validate import DataError
+from discreet.learners.ope.logged_values import LogEstimate, LogForecast, LogQuestion, LogVerdict
+from discreet.ledger.ledger import Ledger, LedgerError, Reservation, spent
+from discreet.ledger.owner_rules import check_rules
+from discreet.mechanisms.dataset.clipped_sum import GRID, ClippedSum
+from discreet.pipeline.state_codebook import agree, budget_of, ledger_facts
+from discreet.reports.codebook_page import release_document
+from discreet.reports.context_report import POLICY_JSON, read_context_policy
+from discreet.reports.statement import file_hash
+from discreet.utils.atomic_folder import aside, check_free, claims_out, room_for
+
+__all__ = ["LogJudgement", "forecast_log", "forecast_sentence", "judge_log", "log_facts", "verify_log"]
+
+FACTS, PAGE, SCHEMA = "judgement.json", "judgement.md", "schema.toml"
+FORMAT = "discreet log judgement"
+IMPRESSION = "impression"
+_COLUMN = "column:"
+_SIZE = 2**20  # upper bound on the bytes of a folder, without the policy
+
+
+@dataclass(frozen=True, eq=False)
+class LogJudgement:
+    """Result of :func:`judge_log`.
+
+    Attributes
+    ----------
+    folder : folder with ``judgement.json`` and ``judgement.md``.
+    verdict : LogVerdict, in units of a reward in [0, 1].
+    forecast : LogForecast, made before the release.
+    text : content of ``judgement.md``.
+    """
+
+    __repr__ = brief
+
+    folder: Path
+    verdict: LogVerdict
+    forecast: LogForecast
+    text: str
+
+
+def forecast_log(
+    schema: Schema, users: int, *, epsilon: float | None = None, delta: float | None = None,
+    rho: float | None = None, cap: float = 10.0, expected: float | None = None, least: float | None = None,
+    level: float = 0.95,
+) -> LogForecast:  # fmt: skip
+    """Return the width of the interval that :func:`judge_log` would find, from public facts only.
+
+    schema : Schema of the log.
+
+    users : number of units.
+
+    epsilon, delta, rho : as for :func:`judge_log`.
+
+    cap, expected, least, level : as for :func:`judge_log`.
+
+    Raises ``ValueError`` if one of them is out of its range.
+    """
+    question = _question(_checked(schema), cap, expected, least)
+    return question.forecast(users, _query(budget_of(epsilon, delta, rho)[0], True).std, level)
+
+
+@claims_out
+def judge_log(
+    where: Any, policy: str | Path, schema: Schema, out: str | Path, *, ledger: Ledger | None,
+    epsilon: float | None = None, delta: float | None = None, rho: float | None = None, cap: float = 10.0,
+    expected: float | None = None, least: float | None = None, level: float = 0.95,
+    randomness: Randomness | None = None, anyway: bool = False, purpose: str = "",
+    progress: Progress | None = None, **how: Any,
+) -> LogJudgement:  # fmt: skip
+    """Judge a policy by a log of decisions, with one private release, and write a new folder.
+
+    Parameters
+    ----------
+    where, how : the log, and options for reading it (``sql``, ``reads``, ``delimiter``, ``decimal``,
+        ``encoding``); see :func:`discreet.data.row_batches.open_source`
+    policy : folder or file of a policy of contexts, ``"uniform"``, or ``"column:NAME"`` with the probability
+    of
+        the row's action under the policy
+    schema : Schema with ``horizon = 1`` and ``[context]`` with ``propensity``
+    out : new folder
+    ledger : Ledger, which is charged. If None, nothing is recorded. Must be None for seeded noise
+    epsilon, delta, rho : budget of one unit: delta, and one of the other two
+    cap : M, at least 1. Public: do not choose it by these data
+    expected : guess of the mean reward, in the units of the schema; None: the middle of the range. Public
+    least : smallest probability of an action that the policy takes, if it is known. Rows of such actions with
+    a
+        smaller one are refused
+    level : level of the intervals, in (0, 1)
+    randomness : Secure (default), or Seeded for simulations
+    anyway : if True, the release is made even if the forecast says that nothing can be shown
+    purpose : purpose for the entry in the ledger, one line
+    progress : function that is called with a string about the current stage
+
+    Raises
+    ------
+    DataError
+        If rows violate the schema. The message is private. No budget is spent.
+    BudgetError
+        If the owner's limit would be exceeded. No budget is spent.
+    ValueError
+        If any other input is not allowed, or the forecast says that nothing can be shown. No budget is spent.
+    """
+    schema, out, randomness = _checked(schema), Path(out), Secure() if randomness is None else randomness
+    check_free(out)
+    if ledger is not None and randomness.kind != "secure":
+        raise ValueError("ledger: must be None with noise from a seed, which protects no user")
+    question, (loss, delta) = _question(schema, cap, expected, least), budget_of(epsilon, delta, rho)
+    query = _query(loss, randomness.kind == "secure")
+    level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
+    weights, rewards, facts = _read(where, policy, schema, question, how, progress, ledger)
+    users = len(rewards)
+    if delta > 1 / users:
+        raise ValueError(f"delta = {delta:g}: must be at most 1/users, better below a tenth of it")
+    query.check_people(users)
+    expects = question.forecast(users, query.std, level)
+    if expects.hopeless and not anyway:
+        raise ValueError(
+            f"{forecast_sentence(expects, schema, level)} Nothing was spent (--anyway: judge all the same)"
+        )
+    facts |= {
+        "format": FORMAT, "version": 1, "dataset": schema.dataset, "unit": schema.unit, "users": users,
+        "episodes_per_user": 1, "provenance": dict(schema.provenance),
+        "declared": {name: schema.declared.get(name) for name in DECLARED},
+        "purpose": purpose or f"judge {facts['policy']['name']} by a log", "level": level,
+        "question": asdict(question), "noise": query.noise, "scale": query.scale, "grid": GRID,
+    }  # fmt: skip
+    facts["guarantee"] = guarantee_of(
+        "central", [query.record], randomness=randomness.kind, delta=delta
+    ).to_dict()
+    job = _LogRelease(out, schema, question, query, expects, facts, ledger, randomness)
+    return job.make(weights, rewards, delta)
+
+
+@dataclass(frozen=True, eq=False)
+class _LogRelease:
+    """Public facts of one judgement, before its budget is reserved."""
+
+    out: Path
+    schema: Schema
+    question: LogQuestion
+    query: ClippedSum
+    expects: LogForecast
+    facts: dict[str, Any]
+    ledger: Ledger | None
+    randomness: Randomness
+
+    def make(self, weights: Floats, rewards: Floats, delta: float) -> LogJudgement:
+        """Reserve the privacy cost in the ledger, draw the noise, and write the folder."""
+        facts, ledger, schema, users = self.facts, self.ledger, self.schema, len(rewards)
+        copy = facts["policy"]["file"]
+        text = None if copy is None else Path(copy).read_text("utf-8")
+        facts["policy"]["file"] = None if text is None else POLICY_JSON
+        reservation = None
+        with room_for(self.out, _SIZE + (0 if text is None else 2 * len(text))):
+            if ledger is not None:
+                reservation = ledger.reserve(
+                    schema.dataset, [self.query.record], delta=delta, users=users, purpose=facts["purpose"]
+                )
+        with spent(ledger, reservation):
+            vectors = self.question.vectors(weights, rewards)
+            sums = self.query.release(vectors, self.question.clip, self.randomness).tolist()
+            facts |= {
+                "sums": sums, "statement": Guarantee.from_dict(facts["guarantee"]).statement,
+                "date": datetime.now(UTC).isoformat(timespec="seconds"),
+                "ledger": None if ledger is None or reservation is None else ledger_facts(ledger,
+                reservation),
+            }  # fmt: skip
+            if ledger is None:
+                facts["warning"] = (
+                    "NO LEDGER: this release was not recorded. Privacy losses of several add up."
+                )
+            verdict = self.question.read(sums, users, self.query.std, facts["level"])
+            facts |= _results(verdict, self.expects, schema)
+            page, published = self._write(text)
+        if ledger is not None and reservation is not None:
+            ledger.mark(reservation, published)
+        return LogJudgement(self.out, verdict, self.expects, page)
+
+    def _write(self, text: str | None) -> tuple[str, dict[str, str]]:
+        """Write the folder. Returns the page, and the hashes of the files.
+
+        text : content of the policy's file, or None.
+        """
+        facts = self.facts
+        with aside(self.out, ledger=None if self.ledger is None else self.ledger.path) as hidden:
+            write_schema(self.schema, hidden / SCHEMA)
+            if text is not None:
+                (hidden / POLICY_JSON).write_text(text, "utf-8", newline="")
+            facts["files"] = {path.name: file_hash(path) for path in sorted(hidden.iterdir())}
+            page = _page(facts, self.schema)
+            (hidden / PAGE).write_text(page, "utf-8", newline="\n")
+            plain = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+            (hidden / FACTS).write_text(plain, "utf-8", newline="\n")
+            return page, {**facts["files"], **{name: file_hash(hidden / name) for name in (FACTS, PAGE)}}
+
+
+def _checked(schema: Schema) -> Schema:
+    """Return the schema. Raises ``ValueError`` if it is not that of logged decisions."""
+    checks.exactly("schema", schema, Schema)
+    if schema.context is None or schema.context.propensity is None:
+        raise ValueError("schema: must have [context.columns], and [context] with propensity, for a log")
+    if schema.horizon != 1 or schema.episodes_per_user != 1:
+        raise ValueError(f"horizon = {schema.horizon}: must be 1 for a log, with one decision for each unit")
+    return schema
+
+
+def _question(schema: Schema, cap: float, expected: float | None, least: float | None) -> LogQuestion:
+    low, high = schema.returns.bounds(1)
+    expected = (low + high) / 2 if expected is None else checks.real("expected", expected, low, high)
+    return LogQuestion(cap, (expected - low) / (high - low), least)
+
+
+def _query(rho: float, secure: bool) -> ClippedSum:
+    """Return the sum with noise of loss rho: sensitivity 2, so that 2^2 / (2 scale^2) <= rho."""
+    scale = float(np.sqrt(2.0 / rho)) * (1.0 + 1e-12)
+    return ClippedSum(LogQuestion.SIZE, "discrete_gaussian" if secure else "gaussian", scale)
+
+
+def _read(
+    where: Any, policy: str | Path, schema: Schema, question: LogQuestion, how: Mapping[str, Any],
+    progress: Progress | None, ledger: Ledger | None,
+) -> tuple[Floats, Floats, dict[str, Any]]:  # fmt: skip
+    """Return weights and rewards of all units, in [0, M] and [0, 1], and facts about log and policy."""
+    assert schema.context is not None
+    name = str(policy)
+    chosen = name.removeprefix(_COLUMN) if name.startswith(_COLUMN) else None
+    rule = None if chosen is not None or name == "uniform" else _policy(Path(policy), schema)
+    text = Text(how.get("delimiter"), how.get("decimal", "."), how.get("encoding", "utf-8"))
+    places = places_of(where, text, how.get("sql"), how.get("reads"))
+    check_rules(local_files(places), schema.dataset, ledger)
+    columns = schema.columns
+    wanted = {columns.action, columns.reward, *schema.context.read, *(() if chosen is None else (chosen,))}
+    identified = [columns.user in place.names([*wanted, columns.user]) for place in places]
+    if any(identified) != all(identified):
+        raise ValueError(f"{columns.user!r}: must be a column of all files of the log, or of none")
+    if not any(identified) and schema.unit != IMPRESSION:
+        raise ValueError(
+            f"unit = {schema.unit!r}: must be {IMPRESSION!r} for a log without a column {columns.user!r}"
+        )
+    wanted |= {columns.user} if any(identified) else set()
+    table = _table(places, sorted(wanted), schema)
+    rows = table.num_rows
+    if any(identified) and pc.count_distinct(table[columns.user], mode="all").as_py() < rows:
+        raise DataError(
+            f"column {columns.user!r}: a {schema.unit} has several rows, must have one decision each",
+            {"repeated step": rows}, ("repeated step", 0),
+        )  # fmt: skip
+    plain = {one: table[one] for one in table.column_names if one != chosen or one in schema.context.read}
+    if not any(identified):
+        plain[columns.user] = pa.array(np.arange(rows))
+    plain |= {
+        columns.episode: pa.array(np.zeros(rows, np.int64)),
+        columns.step: pa.array(np.full(rows, schema.first_step)),
+    }
+    stored = read_visits(open_source(pa.table(plain), schema), progress=progress, workers=1)
+    visits, logged = stored.visits, stored.propensities
+    assert logged is not None
+    if rule is not None:
+        order = [schema.context.columns.index(one) for one in rule[0].features.columns]
+        probability = (rule[0](visits.contexts[:, order]) == visits.actions).astype(np.float64)
+    else:
+        uniform = np.full(rows, 1.0 / schema.layout.actions)
+        probability = uniform if chosen is None else _probabilities(table, chosen)
+    low = np.flatnonzero((probability > 0.0) & (logged < (question.least or 0.0)))
+    if low.size:
+        raise DataError(
+            f"{low.size} rows of the policy have a probability below least = {question.least:g}, the "
+            f"first is row {low[0]}",
+            {"propensity": int(low.size)}, ("propensity", int(low[0])),
+        )  # fmt: skip
+    check_rules(local_files(places), schema.dataset, ledger)  # the owner may have added a rule meanwhile
+    same = rule is not None and rule[2] == schema.dataset
+    told = {"name": name if rule is None else rule[1].name, "file": None if rule is None else str(rule[1])}
+    facts = {"policy": {**told, "same_dataset": same}, "identified": bool(any(identified))}
+    return question.weights(probability, logged), visits.targets, facts
+
+
+def _probabilities(table: pa.Table, name: str) -> Floats:
+    """Return the probabilities in a column. Raises ``DataError`` if a cell is not in [0, 1]."""
+    try:
+        found = pc.cast(table[name], pa.float64(), safe=False).to_numpy()
+    except pa.ArrowException:
+        text = f"column {name!r}: must hold numbers, has another text"
+        raise DataError(text, {"propensity": len(table)}, ("propensity", 0)) from None
+    bad = np.flatnonzero(~((found >= 0.0) & (found <= 1.0)))
+    if bad.size:
+        raise DataError(
+            f"column {name!r}: {bad.size} rows are not in [0, 1], the first is row {bad[0]}",
+            {"propensity": int(bad.size)}, ("propensity", int(bad[0])),
+        )  # fmt: skip
+    return np.asarray(found, np.float64)
+
+
+def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None]:
+    """Return the policy, its file, and the dataset in the statement beside it (None without one)."""
+    found = read_context_policy(path)
+    assert schema.context is not None
+    columns, actions = found.features.columns, found.features.actions
+    if set(columns) - set(schema.context.columns) or actions != schema.layout.actions:
+        raise ValueError(
+            f"policy = {str(path)!r}: must have {schema.layout.actions} actions and columns of "
+            "[context], has "
+            f"{actions} actions and {', '.join(columns)}"
+        )
+    file = path / POLICY_JSON if path.is_dir() else path
+    labels = json.loads(file.read_text("utf-8")).get("actions")
+    if schema.action_labels is not None and labels != list(schema.action_labels):
+        raise ValueError(f"policy = {str(path)!r}: must name the actions as the schema does, has {labels!r}")
+    beside = file.parent / "statement.json"
+    try:
+        return found, file, json.loads(beside.read_text("utf-8"))["population"]["dataset"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return found, file, None
+
+
+def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
+    """Return the columns of all files. Raises ``ValueError`` if a column or all rows are missing."""
+    columns = schema.columns
+    types: dict[str, Any] = dict.fromkeys(wanted, pa.float64())
+    types[columns.action] = pa.int64() if schema.action_labels is None else pa.string()
+    if columns.user in wanted:
+        types[columns.user] = pa.string()
+    parts = []
+    for place in places:
+        missing = sorted(set(wanted) - set(place.names(wanted)))
+        if missing:
+            raise ValueError(
+                f"{place.name}: must have a column {missing[0]!r}, which the schema or POLICY names"
+            )
+        parts += [part.select(wanted) for part in place.batches(wanted, BATCH_ROWS, types)]
+    if not parts or not sum(part.num_rows for part in parts):
+        raise ValueError("log: must have rows")
+    return pa.concat_tables(parts, promote_options="permissive").combine_chunks()
+
+
+def _results(verdict: LogVerdict, expects: LogForecast, schema: Schema) -> dict[str, Any]:
+    """Return the results in the units of the schema."""
+    low, high = schema.returns.bounds(1)
+    unit = high - low
+
+    def scaled(one: LogEstimate, start: float) -> dict[str, float]:
+        ends = {name: start + unit * getattr(one, name) for name in ("estimate", "low", "high")}
+        return ends | {name: unit * getattr(one, name) for name in ("deviation", "sampling", "noise")}
+
+    return {
+        "value": scaled(verdict.value, low),
+        "gain": scaled(verdict.gain, 0.0),
+        "method": verdict.method,
+        "ips": low + unit * verdict.ips,
+        "snips": None if verdict.snips is None else low + unit * verdict.snips,
+        "weight": verdict.weight,
+        "logged": low + unit * verdict.logged,
+        "shown": verdict.shown,
+        "forecast": {**{name: unit * getattr(expects, name) for name in ("least", "most")},
+                     "expected": low + unit * expects.expected, "hopeless": expects.hopeless},
+    }  # fmt: skip
+
+
+def forecast_sentence(expects: LogForecast, schema: Schema, level: float) -> str:
+    """Return the sentences about a forecast.
+
+    expects : result of :func:`forecast_log`. schema : schema of the log. level : level of the interval.
+    """
+    low, high = schema.returns.bounds(1)
+    unit, mean = high - low, low + (high - low) * expects.expected
+    words = (
+        f"With {expects.users:,} {schema.unit}s, the {100 * level:g} % interval of the gain has a "
+        "half width of at "
+        f"least {unit * expects.least:.3g}, and up to {unit * expects.most:.3g} if weights are uneven."
+    )
+    if expects.hopeless:
+        gain = unit * min(expects.expected, 1.0 - expects.expected)
+        words += f" Nothing can be shown: not even a gain of {gain:.3g}, if the mean reward is {mean:.3g}."
+    return words
+
+
+def _sentence(facts: Mapping[str, Any]) -> str:
+    gain, level = facts["gain"], f"{100 * facts['level']:g} % interval"
+    numbers = f"{gain['estimate']:+.3g} ({level} {gain['low']:+.3g} to {gain['high']:+.3g})"
+    if facts["shown"] or gain["high"] < 0.0:
+        found = "better" if facts["shown"] else "worse"
+        return (
+            "If the logged probabilities are those with which actions were drawn, and the policy was "
+            "not made from "
+            f"these decisions, the policy is {found} than what was done: the mean reward changes by "
+            f"{numbers}."
+        )
+    return f"No gain is shown: the mean reward would change by {numbers}. The interval includes 0."
+
+
+def _page(facts: Mapping[str, Any], schema: Schema) -> str:
+    """Return the content of ``judgement.md``, from the facts and the schema only."""
+    question, value, unit = facts["question"], facts["value"], facts["unit"]
+    exact = LogQuestion(**question).exact
+    word = unit if facts["identified"] else f"person with one {unit}"
+    doc = release_document({**facts, "unit": word})
+    snips = "not available" if facts["snips"] is None else f"{facts['snips']:.4g}"
+    ahead = LogForecast(facts["users"], *_scaled_forecast(facts, schema))
+    cap = (
+        f"Declared: the policy takes only actions with a probability of at least "
+        f"{question['least']:g}. No weight is "
+        f"then above the cap {question['cap']:g}."
+        if exact
+        else f"Weights are cut at {question['cap']:g}. The interval allows for what is cut, with any rewards."
+    )
+    privacy = [doc["sentence"], *doc["warnings"], f"{facts['statement']}"]
+    if not facts["identified"]:
+        privacy.append(
+            f"UNIT: ONE {IMPRESSION.upper()}. The log names no people. For a person with k "
+            f"{IMPRESSION}s, rho is k^2 "
+            f"times that of one {IMPRESSION}."
+        )
+    lines = [
+        f"# A policy, judged by a log: {facts['dataset']}",
+        "",
+        f"**{_sentence(facts)}**",
+        "",
+        f"- Policy: {facts['policy']['name']}. Decisions: {facts['users']:,}, one for each {unit}.",
+        f"- Mean reward under the policy: {value['estimate']:.4g} ({value['low']:.4g} to "
+        f"{value['high']:.4g}); in the "
+        f"log: {facts['logged']:.4g}. Method: {facts['method'].upper()}. IPS: {facts['ips']:.4g}, "
+        f"SNIPS: {snips}, "
+        f"mean weight: {facts['weight']:.4g}.",
+        f"- Standard deviation of the gain {facts['gain']['deviation']:.3g}: "
+        f"{facts['gain']['sampling']:.3g} from the "
+        f"number of {unit}s, {facts['gain']['noise']:.3g} from the noise.",
+        f"- {cap}",
+        f"- Forecast before the release: {forecast_sentence(ahead, schema, facts['level'])}",
+        f"- What was released: noisy sums over {unit}s of w y, w, y, w^2 y and w^2, where w is the "
+        "weight and y the "
+        "reward.",
+        "- Condition: probabilities in the log are right, and actions were drawn with them. This "
+        "cannot be tested.",
+        "- Condition: the policy was not made from these decisions."
+        + (
+            " THE POLICY'S STATEMENT NAMES THE SAME DATA SET: if it has these people, a gain can be "
+            "shown by chance."
+            if facts["policy"]["same_dataset"]
+            else ""
+        ),
+        "",
+        "## Privacy",
+        "",
+        *(f"- {words}" for words in privacy),
+        *(f"- {one['description']}" for one in doc["mechanisms"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _scaled_forecast(facts: Mapping[str, Any], schema: Schema) -> tuple[float, float, float]:
+    low, high = schema.returns.bounds(1)
+    told = facts["forecast"]
+    return (
+        told["least"] / (high - low),
+        told["most"] / (high - low),
+        facts["question"]["expected"],
+    )
+
+
+def log_facts(folder: Path) -> dict[str, Any] | None:
+    """Return the facts in the folder of :func:`judge_log`, or None.
+
+    folder : any folder.
+    """
+    try:
+        facts: dict[str, Any] = json.loads((folder / FACTS).read_text("utf-8"))
+        return facts if facts["format"] == FORMAT else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def verify_log(folder: str | Path, ledger: Ledger | None = None) -> tuple[str, ...]:
+    """Raise ``ValueError`` if the folder of a judgement does not follow from its sums, or the ledger differs.
+
+    Sensitivity, guarantee, estimates, forecast and page are computed again.
+
+    folder : folder that :func:`judge_log` wrote. ledger : Ledger with its entry, or None. Returns sentences
+    about facts that cannot be checked.
+    """
+    folder = Path(folder)
+    where = folder / FACTS
+    try:
+        facts = json.loads(where.read_text("utf-8"))
+        if facts["format"] != FORMAT or facts["version"] != 1:
+            raise ValueError("another format")
+        schema, question = _checked(read_schema(folder / SCHEMA)), LogQuestion(**facts["question"])
+        query = ClippedSum(LogQuestion.SIZE, facts["noise"], facts["scale"])
+        stated, files = Guarantee.from_dict(facts["guarantee"]), dict(facts["files"])
+        verdict = question.read(facts["sums"], facts["users"], query.std, facts["level"])
+        expects = question.forecast(facts["users"], query.std, facts["level"])
+        names = {FACTS, PAGE, *files}
+        if {one.name for one in folder.iterdir()} != names:
+            raise ValueError(f"files must be {', '.join(sorted(names))}")
+        page = (folder / PAGE).read_bytes().decode("utf-8")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{where}: is not what a judgement writes ({error})") from None
+    for name, digest in files.items():
+        if file_hash(folder / name) != digest:
+            raise ValueError(f"{folder / name}: is not the file that was made")
+    made = guarantee_of("central", [query.record], randomness=stated.randomness, delta=stated.delta)
+    agree(where, "guarantee", facts["guarantee"], made.to_dict())
+    if (
+        facts["statement"] != made.statement
+        or facts["dataset"] != schema.dataset
+        or facts["unit"] != schema.unit
+    ):
+        raise ValueError(f"{where}: statement, dataset and unit must follow from guarantee and schema")
+    if facts["ledger"] is None and "warning" not in facts:
+        raise ValueError(f"{where}: must warn that no ledger was kept")
+    for name, value in _results(verdict, expects, schema).items():
+        agree(where, name, facts[name], value)
+    if page != _page(facts, schema):
+        raise ValueError(f"{folder / PAGE}: does not follow from {FACTS}")
+    if ledger is not None:
+        _held(folder, facts, ledger)
+    unread = ledger is None and facts["ledger"] is not None
+    of_ledger = ("that the ledger has this release, because no ledger was given",) if unread else ()
+    return ("that the sums are those of the log", "that the probabilities in the log are right", *of_ledger)
+
+
+def _held(folder: Path, facts: Mapping[str, Any], ledger: Ledger) -> None:
+    """Raise an error if the ledger does not contain this judgement with the hashes of its files."""
+    held = facts["ledger"]
+    if held is None:
+        raise ValueError(f"{folder / FACTS}: names no ledger")
+    marks = {entry.reservation: entry for entry in ledger.entries(facts["dataset"]) if entry.kind == "mark"}
+    mark = marks.get(held["number"])
+    if held["identity"] != ledger.identity or not ledger.contains(held["hash"]) or mark is None:
+        raise LedgerError(f"{ledger}: does not hold this judgement")
+    again = ledger_facts(ledger, Reservation(facts["dataset"], held["number"], held["hash"]))
+    agree(folder / FACTS, "ledger", {**held, "name": again["name"]}, again)
+    if dict(mark.files) != {name: file_hash(folder / name) for name in (*facts["files"], FACTS, PAGE)}:
+        raise ValueError(f"{folder}: its files are not those that the ledger marked")

@@ -1,0 +1,224 @@
+"""Chain of releases, and the head file, which reveals that a database is older than what was published.
+
+Link i of the chain is SHA-256(link i - 1, identity of the study, i, SHA-256 of the served release, SHA-256 of
+the exact release). The head is a file on another disk. It is never rewritten. Its first line names the study.
+Each further line is ``number link beat nonce``: the newest release, its link, the newest beat and the nonce
+of this beat.
+
+**Order.** (1) One transaction stores a release, its link and the session's state. (2) The head gets a line,
+which is flushed to the disk. (3) A second transaction opens the next plans. Nobody sees a release before (3),
+because all readers show only releases up to the current turn. Therefore every published release is in the
+head.
+
+**Beats.** The process that makes releases stores a *beat* (a number and a random nonce) at least every third
+of a lease, and then writes the beat to the head. A database without the newest beat of the head is older than
+this beat. It can lack messages that were answered with 202, even if it has every release.
+
+**Start.** The head is read first and the database second. The database must contain the link and the beat of
+the last line. Otherwise it is older than what was published, and :class:`OldDatabase` is raised. The other
+order would reject healthy databases, because both grow between the two reads. A database can be one release
+ahead of the head, if the process was killed between (1) and (2). This release was not published, and the next
+line contains it.
+
+A copy that contains the newest beat is not detected. Nor is an old database with a head of the same age.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from discreet.core import checks
+from discreet.service.system_io import SYSTEM, Io
+
+if TYPE_CHECKING:
+    from discreet.service.database import Store
+    from discreet.service.study_config import Study
+
+__all__ = [
+    "BEATS", "NO_LINK", "ChainMark", "Head", "OldDatabase", "check_head", "head_of", "link_of", "new_head",
+]  # fmt: skip
+
+BEATS = 10_000  # number of beats that a database keeps
+NO_LINK = "0" * 64  # link before release 0
+_LINE = re.compile(rb"(-1|\d{1,9}) ([0-9a-f]{64}) (\d{1,18}) ([0-9a-f]{16})\n")
+_TAIL = 4096  # number of bytes at the end of the head that contain its last line
+_FIRST = "discreet head 1"
+
+
+class OldDatabase(ValueError):
+    """Error: the database is older than what was published, or does not belong to its head."""
+
+    exit_status = 3
+
+
+@dataclass(frozen=True)
+class ChainMark:
+    """Newest release and newest beat of a database.
+
+    Parameters
+    ----------
+    number : number of the newest release; -1 at a shuffler.
+    link : link of this release, 64 hexadecimal digits.
+    beat, nonce : number of the newest beat, and its 16 hexadecimal digits.
+    """
+
+    number: int
+    link: str
+    beat: int
+    nonce: str
+
+    def line(self) -> bytes:
+        """Return the line of the head."""
+        return f"{self.number} {self.link} {self.beat} {self.nonce}\n".encode()
+
+
+def link_of(before: str, identity: str, number: int, body: bytes, exact: bytes) -> str:
+    """Return link ``number`` of the chain, as 64 hexadecimal digits.
+
+    Parameters
+    ----------
+    before : link of the release before; :data:`NO_LINK` for release 0.
+    identity : identity of the study.
+    number : number of the release.
+    body, exact : served bytes and exact bytes of the release.
+    """
+    digests = hashlib.sha256(body).digest() + hashlib.sha256(exact).digest()
+    text = f"{before} {identity} {number} ".encode()
+    return hashlib.sha256(text + digests).hexdigest()
+
+
+class Head:
+    """Head file of a database.
+
+    - path : path of the file. It has mode 0600.
+    - identity : identity of the study.
+    - io : access to files.
+    """
+
+    def __init__(self, path: Path, identity: str, io: Io = SYSTEM) -> None:
+        self.path, self._first, self._io = path, f"{_FIRST} {identity}\n".encode(), io
+
+    def __str__(self) -> str:
+        return f"head {str(self.path)!r}"
+
+    def exists(self) -> bool:
+        """Return True if the file exists."""
+        return self._io.tail(self.path, 0) is not None
+
+    def last(self) -> ChainMark | None:
+        """Return the last complete line; None if the file does not exist or has no complete line.
+
+        Raises :class:`OldDatabase` if the file is damaged, or is that of another study.
+        """
+        return self._read()[0]
+
+    def check(self) -> None:
+        """Check every line of the file. Raises :class:`OldDatabase` if a line before the last is damaged."""
+        if self.last() is None:
+            return
+        first, *lines = self._io.read(self.path).splitlines(keepends=True)
+        if first != self._first:
+            raise OldDatabase(f"{self}: is not the head of this study")
+        for number, line in enumerate(lines, 2):
+            if _LINE.fullmatch(line) is None and line.endswith(b"\n"):
+                raise OldDatabase(f"{self}: line {number} is damaged: put the file back from a backup")
+
+    def begin(self) -> None:
+        """Create the file with its first line, if it does not exist."""
+        self._io.append(self.path, b"")
+        with self._io.locked(self.path):
+            if not self._read()[1]:
+                self._io.append(self.path, self._first, 0)
+
+    def append(self, mark: ChainMark) -> bool:
+        """Add a line and flush it to the disk.
+
+        A torn last line, which an earlier crash left, is removed before. Returns False and adds nothing if
+        the last line has a later release or a later beat: it was added in the meantime.
+
+        Raises ``FileNotFoundError`` if the file does not exist.
+        """
+        with self._io.locked(self.path):
+            last, whole = self._read()
+            newer = last is None or (last.number <= mark.number and last.beat <= mark.beat)
+            if newer:
+                self._io.append(self.path, mark.line(), whole)
+            return newer
+
+    def _read(self) -> tuple[ChainMark | None, int]:
+        """Return the last complete line, and the number of bytes up to its end."""
+        at, tail = self._io.tail(self.path, _TAIL) or (0, b"")
+        whole = tail[: tail.rfind(b"\n") + 1]
+        begins = tail[: len(self._first)]
+        if not at and begins != self._first[: len(begins)]:
+            raise OldDatabase(f"{self}: is not the head of this study")
+        if at + len(whole) <= len(self._first):
+            return None, at + len(whole)
+        found = _LINE.fullmatch(whole[whole[:-1].rfind(b"\n") + 1 :])
+        if found is None:
+            raise OldDatabase(f"{self}: its last line is damaged: put the file back from a backup")
+        number, link, beat, nonce = (part.decode() for part in found.groups())
+        return ChainMark(int(number), link, int(beat), nonce), at + len(whole)
+
+
+def head_of(study: Study, store: Store, io: Io = SYSTEM) -> Head | None:
+    """Return the head of a database; None for a database in memory.
+
+    Its path is ``[chain] head`` of the study file. By default, it is the path of a SQLite file with ".head"
+    at the end, or ``study.head`` in the folder of the study file.
+    """
+    if study.head is not None:
+        return Head(study.path(study.head), study.identity, io)
+    if not store.sqlite:
+        return Head(study.path("study.head"), study.identity, io)
+    file = store.file
+    return None if file is None else Head(file.with_name(f"{file.name}.head"), study.identity, io)
+
+
+def check_head(store: Store, head: Head, seen: ChainMark | None) -> None:
+    """Check that a database contains what its head contains.
+
+    Parameters
+    ----------
+    seen : last line of the head, which was read before the database.
+
+    Raises :class:`OldDatabase` if the database is older than the head, or if the head is missing or older
+    than the database.
+    """
+    newest = store.mark()
+    remedy = "; if this database is the newest one, start once with --new-head"
+    if seen is None:  # a head without a line has never been needed: nothing was published before
+        if newest.beat and not head.exists():
+            raise OldDatabase(f"{head}: is missing, but this database has been served: put it back{remedy}")
+        return
+    if store.link(seen.number) != seen.link or store.nonce(seen.beat) != seen.nonce:
+        raise OldDatabase(
+            f"database: this database is older than what was published: {head} has release {seen.number} and "
+            f"beat {seen.beat}, which are not in it (its newest are {newest.number} and {newest.beat}); a "
+            "second draw of noise would break the guarantee: put the newest database back"
+        )
+    if newest.number > seen.number + 1:
+        raise OldDatabase(
+            f"{head}: ends at release {seen.number}, and the database at {newest.number}: put the newest "
+            f"head back{remedy}"
+        )
+
+
+def new_head(store: Store, head: Head) -> None:
+    """Begin a new head with the content of the database. The old file gets another name.
+
+    An operator does this only after a head was lost. They must know that no later database exists.
+    """
+    checks.exactly("head", head, Head)
+    if head.path.exists():
+        kept, number = head.path, 1
+        while kept.exists():
+            kept, number = head.path.with_name(f"{head.path.name}.{number}"), number + 1
+        os.rename(head.path, kept)
+    head.begin()
+    head.append(store.mark())

@@ -1,0 +1,755 @@
+"""Simulation of a served study: two processes, their database, users, proxies, and faults, from one seed.
+
+The service, its intake queue, its writer and its session are the real ones. With the store "sqlite", the
+database is too; with "dictionary", a model of database, session and learner stands in, which is faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Literal
+from unittest.mock import patch
+
+import numpy as np
+from simulated_stores import DictionaryStore, Held, SqliteStore, digest
+from simulated_system import EPOCH, Faults, Killed, Process, System
+
+from discreet.core import rng as core_rng
+from discreet.core.releases import Plan
+from discreet.service import app, release_worker
+from discreet.service import encoding as codec
+from discreet.service.database import ABSENT, ANSWERED, PLACED, Drawn, TicketMessage, hashed
+from discreet.service.message_validation import CentralAdmission, Malformed
+from discreet.service.release_worker import begin_study
+from discreet.service.study_config import Study, study_of
+from discreet.service.system_io import Io
+
+StoreName = Literal["sqlite", "dictionary"]
+MODES = [
+    ("resolved", 2, 0.1), ("resolved", 4, 0.5), ("resolved", 12, 0.0), ("all", None, None),
+]  # fmt: skip
+PEOPLE, EXTRA = 12, 5  # reservations of a study; users beyond them
+ANSWER_WITHIN = 8.0
+CALM = 120.0  # seconds after the last fault within which the study must end
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class Noise:
+    """Random bytes instead of the operating system's, which a reference can draw again."""
+
+    def __init__(self) -> None:
+        self._rng = random.Random(0)
+
+    def key(self, key: int) -> None:
+        self._rng.seed(key)
+
+    def bytes(self, size: int) -> bytes:
+        return self._rng.randbytes(size)
+
+    def exact(self) -> SimpleNamespace:
+        """The samplers of secure noise, with these bytes."""
+        real = core_rng.exact
+        names = ("discrete_laplace", "discrete_gaussian", "round_to_grid")
+        return SimpleNamespace(**{one: partial(getattr(real, one), source=self.bytes) for one in names})
+
+
+NOISE = Noise()
+
+
+class Keyed:
+    """A session whose draws have keys of their own."""
+
+    def __init__(self, inner: Any, world: World) -> None:
+        self.inner, self._world = inner, world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def release(self) -> Any:
+        """Draw with a new key."""
+        world = self._world
+        world.draws += 1
+        NOISE.key(world.draws)
+        found = self.inner.release()
+        world.keys[world.exact(found)] = world.draws
+        return found
+
+
+# ------------------------------------------------------------------------- a model of session and learner
+class ModelSession:
+    """A session that sums numbers, and adds one number as noise."""
+
+    guarantee: Any = None
+
+    def __init__(self, state: dict[str, int]) -> None:
+        self.state, self.open_plan = state, SimpleNamespace(number=0)
+
+    @property
+    def users(self) -> int:
+        return self.state["users"]
+
+    def begin(self, plan: Any) -> None:
+        self.state["plans"] += 1
+        self.open_plan.number = self.state["plans"]
+
+    def submit_many(self, bodies: list[bytes], number: int) -> None:
+        self.state["users"] += len(bodies)
+        self.state["sum"] += sum(int.from_bytes(one, "little") for one in bodies)
+
+    def absent(self, count: int) -> None:
+        self.state["users"] += count
+
+    def release(self) -> Any:
+        state = self.state
+        state["number"] += 1
+        noise = int.from_bytes(NOISE.bytes(6), "little")
+        return SimpleNamespace(number=state["number"], users=state["users"], sums=state["sum"] + noise)
+
+    def close(self) -> None:
+        pass
+
+
+class ModelAdmission(CentralAdmission):
+    """Messages of one number."""
+
+    def __init__(self) -> None:
+        pass
+
+    def answer(self, table: Any) -> TicketMessage:
+        try:
+            body = table["value"].to_bytes(8, "little")
+            return TicketMessage(hashed(table["ticket"]), table["plan"], bytes.fromhex(table["nonce"]), body)
+        except (KeyError, AttributeError, ValueError):
+            raise Malformed("message") from None
+
+    def trajectories(self, bodies: Any) -> Any:
+        return bodies
+
+
+class ModelStudy:
+    """A study whose session and learner are models."""
+
+    learner = SimpleNamespace(begin=lambda *_: 0)
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        kept = ("users", "close_rule", "name", "identity", "trust", "rewards", "layout", "answer_within")
+        for name in (*kept, "in_flight_least", "in_flight_share", "times", "guarantee", "mechanism"):
+            setattr(self, name, getattr(study, name))
+        self.closes_after = self.shuffler = self.ledger = None
+        self.shuffled = self.local = False
+        self.origins = ()
+        self._rule = study.batches(study.close_rule)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._study, name)
+
+    def batches(self, close: str) -> Any:
+        return self._rule
+
+    def start(self) -> ModelSession:
+        return ModelSession({"users": 0, "sum": 0, "number": -1, "plans": 0})
+
+
+def _model_planned(study: Any, state: int, release: Any, followed: Any = None) -> Any:
+    """Two plans for releases with an odd number, one for others."""
+    times = [*study.times, study.users]
+    size = int(times[release.number + 1] - times[release.number])
+    parts = [size // 2, size - size // 2] if release.number % 2 and size > 1 else [size]
+    policy = np.array([[release.number]])
+    plans = tuple(Plan(policy, users, last=at == len(parts)) for at, users in enumerate(parts, 1))
+    return release_worker._Made(state, plans)
+
+
+def _model_exact(release: Any) -> bytes:
+    return json.dumps([release.number, release.users, release.sums]).encode()
+
+
+def _model_of_exact(content: bytes) -> Any:
+    number, users, sums = json.loads(content)
+    return SimpleNamespace(number=number, users=users, sums=sums)
+
+
+def _model_drawn(release: Any, session: bytes, now: float) -> Drawn:
+    exact = _model_exact(release)
+    return Drawn(release.number, exact, exact, digest(exact), session)
+
+
+class _Nothing:
+    """Instead of metrics and keys."""
+
+    public = "00" * 32
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def labels(self, *_: Any) -> _Nothing:
+        return self
+
+    def inc(self, *_: Any) -> None:
+        pass
+
+    set = observe = inc
+
+    def sign(self, *_: Any) -> str:
+        return ""
+
+
+@functools.lru_cache
+def a_study(mode: int) -> Study:
+    """The study of a mode: rule, and reservations that can be open."""
+    close, least, share = MODES[mode]
+    serving = {"close": close}
+    if least is not None:
+        serving |= {"in_flight_least": least, "in_flight_share": share}  # type: ignore[dict-item]
+    world = {"states": 2, "actions": 2, "horizon": 2, "users": PEOPLE}
+    return study_of(
+        {
+            "name": "simulated",
+            "world": world,
+            "learner": {"name": "noise-aware"},
+            "privatizer": {"name": "central", "epsilon": 1.0, "delta": 1e-6},
+            "schedule": {"replan_growth": 1.5, "replan_first": 2},
+            "serving": serving,
+            "people": {"answer_within": ANSWER_WITHIN},
+        }
+    )
+
+
+def _empty() -> bytes:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("PRAGMA user_version = 1")
+    return connection.serialize()
+
+
+EMPTY = _empty()
+
+
+class Setting:
+    """Everything that seeds of one mode and one kind of store share."""
+
+    def __init__(self, mode: int, kind: StoreName) -> None:
+        self.kind, self.study = kind, a_study(mode)
+        io = Fixed()
+        NOISE.key(0)
+        if kind == "sqlite":
+            self.store: Any = SqliteStore(io)
+            self.store.restore(EMPTY)
+            begin_study(self.study, self.store, io=io)
+            self.saved = self.store.saved()
+        else:
+            self.study = ModelStudy(self.study)  # type: ignore[assignment]
+            ModelSession.guarantee = self.study.guarantee
+            session = self.study.start()
+            release: Any = session.release()
+            first = _model_drawn(release, json.dumps(session.state).encode(), 0.0)
+            plans = release_worker._rows(_model_planned(self.study, 0, release).plans, 1)
+            self.saved = first, plans
+
+    def fresh(self, io: Io) -> Any:
+        """The database after release 0."""
+        if self.kind == "sqlite":
+            self.store.restore(self.saved)
+            return self.store.of_process(io, self.study)
+        return DictionaryStore(self.study, *self.saved, io)
+
+
+class Fixed(Io):
+    """The system before the simulation begins."""
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._rng = rng or random.Random(0)
+
+    def now(self) -> float:
+        return EPOCH
+
+    def random_bytes(self, size: int) -> bytes:
+        return self._rng.randbytes(size)
+
+
+@functools.lru_cache
+def setting(mode: int, kind: StoreName) -> Setting:
+    return Setting(mode, kind)
+
+
+class _Key(_Nothing):
+    """A key whose signatures are empty: no simulated device looks at them."""
+
+
+@contextmanager
+def stand_ins(kind: StoreName) -> Iterator[None]:
+    """Replace noise, and for the dictionary session and learner, in all simulations of this kind."""
+    with ExitStack() as stack:
+        put = lambda where, **names: stack.enter_context(patch.multiple(where, **names))  # noqa: E731
+        logger = logging.getLogger("discreet.service")
+        stack.callback(setattr, logger, "disabled", logger.disabled)
+        logger.disabled = True
+        put(core_rng, exact=NOISE.exact())
+        null = dict.fromkeys(("CollectorRegistry", "Counter", "Gauge", "Histogram"), _Nothing)
+        put(app, make_participant_statement=lambda *_: {}, _POLL=0.5, **null)
+        brought = release_worker.brought_back
+        if kind == "dictionary":
+            admission = ModelAdmission()
+            put(app, admission_of=lambda *_: admission)
+            names = ("canonical", "plan_table", "policy_of")
+            real = {name: getattr(codec, name) for name in names}
+            put(
+                release_worker,
+                admission_of=lambda *_: admission,
+                _planned=_model_planned,
+                _drawn=_model_drawn,
+                codec=SimpleNamespace(exact=_model_exact, of_exact=_model_of_exact, **real),
+                taken_out=lambda session: json.dumps(session.state).encode(),
+            )
+            brought = lambda content: ModelSession(json.loads(content))  # noqa: E731
+        out = release_worker.taken_out
+        put(
+            release_worker,
+            brought_back=lambda content: Keyed(brought(content), World.now),
+            taken_out=lambda session: out(getattr(session, "inner", session)),
+        )
+        yield
+
+
+# ------------------------------------------------------------------------- the simulated world
+class Asked:
+    """One request, as the handlers of the service read it."""
+
+    def __init__(self, path: str, body: bytes) -> None:
+        self.headers: dict[str, str] = {}
+        self.url = SimpleNamespace(path=path)
+        self._body = body
+
+    async def stream(self) -> Any:
+        yield self._body
+
+
+class World:
+    """One simulation."""
+
+    now: World
+
+    def __init__(self, seed: int, kind: StoreName, client: Callable[..., Any] | None = None) -> None:
+        self.system = System(seed)
+        self.rng, self.loop = self.system.rng, self.system.loop
+        rng = self.rng
+        self.seed, self.kind, mode = seed, kind, rng.randrange(len(MODES))
+        self.setting = setting(mode, kind)
+        self.study = self.setting.study
+        self.client = client or User
+        World.now = self
+        self.exact = codec.exact if kind == "sqlite" else _model_exact
+        self.draws, self.keys = 0, dict[bytes, int]()  # keys of noise, by the releases that were drawn
+        self.store = self.setting.fresh(Fixed(rng))
+        self.tickets = self.store.new_tickets(PEOPLE + EXTRA)
+        self.store.committed = self.check
+        self.numbers = {self.store.number_of(one): one for one in self.tickets}
+        self.processes: dict[str, Process] = {}
+        self.trace: list[str] = []
+        self.violation = ""
+        # what is known from outside, and from commits
+        self.log: dict[int, tuple[int, int, bytes]] = {}  # ticket: (plan, batch, body)
+        self.released: dict[int, str] = {}
+        self.placed: dict[int, float] = {}  # ticket: time of the reservation
+        self.absent: set[int] = set()
+        self.turn, self.over, self.busy = 0, False, PEOPLE + EXTRA
+        self.users = [self.client(self, ticket) for ticket in self.tickets]
+        on = lambda *values: rng.choice((0.0, *values))  # noqa: E731
+        self.lossy, self.odd_clocks = on(0.05), on(0.5)
+        self.system.slow = on(0.03, 0.3 if kind == "dictionary" else 0.6)
+        self.system.faults = Faults(on(0.003), on(0.02), on(0.02), on(0.01, 0.05))
+        self.chaotic, self.calm = True, 0.0
+        # without steps of the clock, and threads that read it and are then held up
+        self.timely = not self.system.slow
+
+    def say(self, *words: object) -> None:
+        """Add a line to the trace."""
+        self.trace.append(f"{self.loop.clock:9.3f} {' '.join(map(str, words))}")
+
+    def violated(self, words: str) -> None:
+        """Stop at a violation."""
+        if not self.violation:
+            self.violation = words
+            self.say("VIOLATION", words)
+
+    # ------------------------------------------------------------------------- processes
+    def boot(self, name: str) -> None:
+        """Start a process."""
+        skew = 0.0
+        if self.chaotic and self.rng.random() < self.odd_clocks:
+            skew = self.rng.choice((3600.0, -3600.0, 7.0))
+        process = Process(self.system, name, skew)
+        process.service = None  # type: ignore[attr-defined]
+        self.processes[name] = process
+        self.say("boot", name, skew or "")
+        process.spawn(self._serve(process))
+
+    async def _serve(self, process: Process) -> None:
+        try:
+            store = self.store.of_process(process.io, self.study)
+            store.committed = self.store.committed
+            service = Served(self.study, store, _Key(), process.io)
+            await service.start()
+            process.tasks += [*service._tasks, service.intake._task]
+            process.service = service  # type: ignore[attr-defined]
+        except (Exception, Killed) as error:  # the process ends; its supervisor starts it again
+            self.say("no start", process.name, type(error).__name__)
+            process.kill()
+        else:
+            return
+
+    async def supervise(self) -> None:
+        """Start processes that ended."""
+        for name in "ab":
+            self.boot(name)
+        while True:
+            await asyncio.sleep(0.3 + 2.0 * self.rng.random())
+            for name, process in list(self.processes.items()):
+                if not process.alive:
+                    self.boot(name)
+
+    async def faulty(self) -> None:
+        """Kill, hold up and restart processes for a while; then everything is well."""
+        rng, faults = self.rng, self.system.faults
+        kills, holds, disks = rng.random() < 0.6, rng.random() < 0.5, rng.random() < 0.2
+        steps = rng.random() < 0.2
+        for _ in range(rng.randrange(2, 8)):
+            await asyncio.sleep(4.0 * rng.random())
+            process = self.processes[rng.choice("ab")]
+            if kills and rng.random() < 0.5:
+                self.say("kill", process.name)
+                process.kill()
+            elif holds:
+                process.resumes = self.loop.clock + 10.0 * rng.random()
+            elif disks:
+                faults.full = True
+                await asyncio.sleep(3.0 * rng.random())
+                faults.full = False
+            if steps and rng.random() < 0.3:
+                self.timely = False
+                self.system.step = rng.choice((-3600.0, -20.0, 0.0, 20.0, 3600.0, 3600.0))
+                self.say("step", self.system.step)
+                if rng.random() < 0.5:
+                    await asyncio.sleep(rng.random())
+                    self.system.step = 0.0
+        self.chaotic, self.lossy, self.system.slow = False, 0.0, 0.0
+        self.system.faults, self.system.step = Faults(), 0.0
+        self.calm = self.loop.clock
+        self.say("calm")
+
+    # ------------------------------------------------------------------------- network
+    async def call(self, path: str, table: Any) -> tuple[int, dict[str, Any] | bytes]:
+        """The answer that a client gets: 0 for none."""
+        rng, lossy = self.rng, self.lossy
+        body = b"" if table is None else json.dumps(table).encode()
+        done: asyncio.Future[Any] = self.loop.create_future()
+        process = self.processes[rng.choice("ab")]
+        if rng.random() >= lossy:
+            self.loop.call_later(0.05 * rng.random(), self._arrive, process, path, body, done)
+        if rng.random() < 0.25:  # an impatient client asks twice at once
+            other = self.processes[rng.choice("ab")]
+            self.loop.call_later(0.05 * rng.random(), self._arrive, other, path, body, None)
+        if lossy and rng.random() < lossy:
+            other = self.processes[rng.choice("ab")]
+            self.loop.call_later(3.0 * rng.random(), self._arrive, other, path, body, None)
+        end = self.loop.call_later(2.0, _give, done, (0, b""))
+        found: tuple[int, dict[str, Any] | bytes] = await done
+        end.cancel()
+        return found
+
+    def _arrive(self, process: Process, path: str, body: bytes, done: Any) -> None:
+        rng = self.rng
+        if not process.alive or process.service is None:  # type: ignore[attr-defined]
+            self._reply(done, (rng.choice((502, 502, 504)), b"<html>Bad Gateway</html>"))
+            return
+        task = process.spawn(process.service.handle(path, body))  # type: ignore[attr-defined]
+        task.add_done_callback(partial(self._answered, process, done))
+
+    def _answered(self, process: Process, done: Any, task: asyncio.Task[Any]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not isinstance(error, Killed):
+                self.violated(f"a request fails: {type(error).__name__}: {error}")
+            self._reply(done, (502, b"<html></html>"))
+            return
+        if process.alive:
+            self._reply(done, task.result())
+
+    def _reply(self, done: Any, answer: Any) -> None:
+        rng = self.rng
+        if done is not None and not (self.lossy and rng.random() < self.lossy):
+            self.loop.call_later(0.05 * rng.random(), _give, done, answer)
+
+    async def read(self) -> None:
+        """Look at releases, as anybody can."""
+        rng, store = self.rng, self.store
+        while True:
+            await asyncio.sleep(3.0 * rng.random())
+            code, found = await self.call(f"/releases/{rng.choice((self.turn, self.turn + 1))}", None)
+            if code == 200:
+                assert isinstance(found, bytes)
+                number = json.loads(found)["number"] if self.kind == "sqlite" else json.loads(found)[0]
+                if store.held().releases.get(number) != digest(found):
+                    self.violated(f"release {number}: was shown, and is not the stored one")
+
+    # ------------------------------------------------------------------------- invariants
+    def check(self) -> None:
+        """Check what must hold after every commit."""
+        if self.violation:
+            return
+        try:
+            self._check(self.store.held())
+        except Violation as error:
+            self.violated(str(error))
+
+    def _check(self, held: Held) -> None:
+        _must(held.turn in (self.turn, self.turn + 1), f"turn {self.turn} becomes {held.turn}")
+        self.turn, self.over = held.turn, held.over
+        for number, sha256 in held.releases.items():
+            known = self.released.setdefault(number, sha256)
+            _must(known == sha256, f"release {number} is drawn again")
+        _must(len(held.releases) == len(self.released), "a release is gone")
+        _must(max(self.released) <= self.turn + 1, "a release comes before its turn")
+        turns = {plan: turn for plan, _, _, _, turn in held.plans}
+        for number, plan, at, body in held.messages:
+            batch = turns[plan] if at is None else at
+            known = self.log.setdefault(number, (plan, batch, body))
+            _must(known == (plan, batch, body), f"ticket {number}: has two messages")
+            _must(held.tickets[number] == (ANSWERED, plan), f"ticket {number}: has a message, not an answer")
+        self._check_times(held)
+        states = [state for state, _ in held.tickets.values()]
+        counts = {state: states.count(state) for state in (PLACED, ANSWERED, ABSENT)}
+        placed, came, absent = (sum(plan[k] for plan in held.plans) for k in (1, 2, 3))
+        _must(counts[ANSWERED] == came, f"{counts[ANSWERED]} tickets are answered, plans say {came}")
+        _must(counts[ABSENT] == absent, f"{counts[ABSENT]} tickets are absent, plans say {absent}")
+        _must(counts[PLACED] == placed - came - absent, "open places are not those of tickets")
+        _must(len(self.log) == came, f"{came} people came, and {len(self.log)} messages were stored")
+        if self.study.close_rule == "resolved":
+            self._check_batches(held, placed, came + absent)
+
+    def _check_times(self, held: Held) -> None:
+        """Nobody is absent before their time is over."""
+        for number, (state, _) in held.tickets.items():
+            if state == PLACED:
+                self.placed.setdefault(number, self.loop.clock)
+            elif state == ABSENT and number not in self.absent and number in self.placed:
+                self.absent.add(number)
+                early = self.placed[number] + ANSWER_WITHIN - self.loop.clock
+                _must(early < 0.1 or not self.timely, f"ticket {number}: is absent {early:.1f} s early")
+
+    def _check_batches(self, held: Held, placed: int, resolved: int) -> None:
+        sizes, times = dict[int, int](), [*map(int, self.study.times), self.study.users]
+        for batch, _, came, absent in held.resolved:
+            sizes[batch] = sizes.get(batch, 0) + came + absent
+        _must(sum(sizes.values()) == resolved, "batches and plans differ")
+        for batch, size in sizes.items():
+            full = times[batch + 1] - times[batch]
+            _must(size == full or (size < full and batch == max(sizes)), f"batch {batch}: has {size} people")
+        share = max(self.study.in_flight_least, int(self.study.in_flight_share * resolved))
+        _must(placed - resolved <= share, f"{placed - resolved} reservations are open, of at most {share}")
+        _must(placed <= self.study.users, "more reservations are given than the study has")
+
+    def finish(self) -> None:
+        """Check what must hold at the end."""
+        held = self.store.held()
+        _must(held.over, f"the study does not end: turn {held.turn}")
+        self._check(held)
+        for user in self.users:
+            user.check(held)
+        answered = {number for number, (state, _) in held.tickets.items() if state == ANSWERED}
+        _must(answered == set(self.log), "answers and messages differ")
+        for number, (plan, _, body) in self.log.items():
+            sent = self.users[self.tickets.index(self.numbers[number])]
+            _must((plan, body) in sent.bodies, f"ticket {number}: what is stored was not sent")
+        self._compare(held)
+
+    def _compare(self, held: Held) -> None:
+        """Compare all releases with those of a session without a database, bit for bit."""
+        kept = {n: self.store.exact_release(n) for n in held.releases}
+        policies = {
+            int(row["number"]): codec.policy_of(json.loads(row["policy"]))
+            for turn in range(held.turn + 1)
+            for row in self.store.policies(turn)
+        }
+        mixed = self.study.close_rule == "resolved"
+        absent = {(batch, plan): gone for batch, plan, _, gone in held.resolved}
+        if not mixed:
+            absent = {(turn, plan): gone for plan, _, _, gone, turn in held.plans}
+        admission = ModelAdmission() if self.kind == "dictionary" else CentralAdmission(self.study.layout)
+        session: Any = self.study.start()
+        NOISE.key(0)
+        session.release()
+        for number in range(1, held.turn + 1):
+            batch, numbers = number - 1, list[int]()
+            members = {t: one for t, one in self.log.items() if one[1] == batch}
+            numbers = sorted({one[0] for one in members.values()} | {p for b, p in absent if b == batch})
+            for plan in numbers:
+                bodies = [body for _, (own, _, body) in sorted(members.items()) if own == plan]
+                gone = absent[batch, plan]
+                if not bodies and not gone:
+                    continue
+                session.begin(Plan(policies[plan], len(bodies) + gone, last=plan == numbers[-1]))
+                if bodies:
+                    session.submit_many(admission.trajectories(bodies), session.open_plan.number)
+                if gone:
+                    session.absent(gone)
+            NOISE.key(self.keys[kept[number]])
+            same = self.exact(session.release()) == kept[number]
+            _must(same, f"release {number}: is not the sum of its batch and one draw of noise")
+        session.close()
+
+
+class Served(app.Service):
+    """The service, without a web framework."""
+
+    async def handle(self, path: str, body: bytes) -> tuple[int, Any]:
+        """The answer to a request: its status, and its JSON or bytes."""
+        request: Any = Asked(path, body)
+        try:
+            if path == "/places":
+                answer = await self.placed(request)
+            elif path == "/messages":
+                answer = await self.answered(request)
+            elif path == "/plan":
+                answer = await self.plan(request)
+            else:
+                answer = await self.released(path.rpartition("/")[2])
+        except (app.ServiceError, app.SQLAlchemyError) as error:
+            answer = app._told_of(self, request, error)
+        content = bytes(answer.body)
+        return answer.status_code, content if path.startswith("/releases") else json.loads(content)
+
+
+def _give(done: asyncio.Future[Any], answer: Any) -> None:
+    if not done.done():
+        done.set_result(answer)
+
+
+def _must(good: bool, words: str) -> None:
+    if not good:
+        raise Violation(words)
+
+
+class User:
+    """A user with a ticket: they ask for a place, and answer, late, or never; they ask again after errors."""
+
+    def __init__(self, world: World, ticket: str) -> None:
+        self.world, self.ticket = world, ticket
+        rng = world.rng
+        self.starts = 12.0 * rng.random()
+        self.never, self.late = rng.random() < 0.06, rng.random() < 0.06
+        self.again, self.other = rng.random() < 0.15, rng.random() < 0.1
+        self.acts = rng.expovariate(0.5)
+        self.bodies: set[tuple[int, bytes]] = set()
+        self.heard: list[str] = []
+
+    async def live(self) -> None:
+        """Take part."""
+        await asyncio.sleep(self.starts)
+        code, found = await self.ask("/places", {"ticket": self.ticket})
+        if code == 201 and not self.never:
+            await asyncio.sleep(ANSWER_WITHIN + 1.0 if self.late else self.acts)
+            await self.answer(found["plan"])
+        self.world.busy -= 1
+
+    async def answer(self, plan: int) -> None:
+        """Send one message, again and again, until the service answers."""
+        world, rng = self.world, self.world.rng
+        table, body = self.message(plan, rng.randbytes(16).hex())
+        self.bodies.add((plan, body))
+        code, found = await self.send(table)
+        self.heard.append("counted" if code == 202 else str(found.get("reason")))
+        if self.again:
+            code, found = await self.ask("/messages", table)
+            self.heard.append("counted" if code == 202 else str(found.get("reason")))
+        if self.other:  # a second message, with another nonce: never counted beside the first
+            table, _ = self.message(plan, rng.randbytes(16).hex())
+            code, found = await self.ask("/messages", table)
+            if code == 202:
+                world.violated("a second message is counted")
+
+    async def send(self, table: dict[str, Any]) -> tuple[int, Any]:
+        """Send the same bytes until the service answers."""
+        return await self.ask("/messages", table)
+
+    def message(self, plan: int, nonce: str) -> tuple[dict[str, Any], bytes]:
+        """A message and its body."""
+        rng, own = self.world.rng, {"ticket": self.ticket, "plan": plan, "nonce": nonce}
+        if self.world.kind == "dictionary":
+            value = rng.randrange(1, 2**40)
+            return {**own, "value": value}, value.to_bytes(8, "little")
+        states, actions = [rng.randrange(2) for _ in range(3)], [rng.randrange(2) for _ in range(2)]
+        table = {**own, "states": states, "actions": actions, "rewards": [rng.choice((0.0, 0.5, 1.0)), 0.0]}
+        return table, CentralAdmission.answer(_admission(), table).body
+
+    async def ask(self, path: str, table: Any) -> tuple[int, Any]:
+        """Ask until the service itself answers."""
+        world, rng = self.world, self.world.rng
+        while True:
+            code, found = await world.call(path, table)
+            ours = isinstance(found, dict) and found.get("service") == "discreet/1"
+            if code in (200, 201, 202) and ours:
+                return code, found
+            if ours and 400 <= code < 500 and code not in (408, 425, 429):
+                if found["reason"] != "full":  # type: ignore[index]
+                    return code, found
+                await asyncio.sleep(1.0 + 2.0 * rng.random())
+            else:
+                await asyncio.sleep(0.1 + 0.5 * rng.random())
+
+    def check(self, held: Held) -> None:
+        """Check that what was heard is so."""
+        state, _ = held.tickets[self.world.store.number_of(self.ticket)]
+        for one in self.heard:
+            _must(one in ("counted", "late", "over"), f"{self.ticket}: gave up with {one!r}")
+        _must(len(set(self.heard)) <= 1, f"{self.ticket}: was told {self.heard}")
+        if "counted" in self.heard:
+            _must(state == ANSWERED, f"{self.ticket}: was told 'counted', and its state is {state}")
+
+
+@functools.lru_cache
+def _admission() -> CentralAdmission:
+    return CentralAdmission(a_study(0).layout)
+
+
+def simulate(seed: int, kind: StoreName = "sqlite", world: type[World] = World, **more: Any) -> World:
+    """Run one seed inside :func:`stand_ins`; a violation is in the world's attribute of this name."""
+    made = world(seed, kind, **more)
+    loop = made.loop
+
+    def ends() -> bool:
+        if made.violation:
+            return True
+        return made.over and not made.busy and made.calm > 0.0
+
+    asyncio._set_running_loop(loop)
+    try:
+        tasks = [made.supervise(), made.faulty(), made.read(), *(user.live() for user in made.users)]
+        kept = [loop.create_task(one) for one in tasks]
+    finally:
+        asyncio._set_running_loop(None)
+    loop.run(ends, lambda: (made.calm or 600.0) + CALM)
+    for process in made.processes.values():
+        process.kill()
+    for task in kept:
+        task.cancel()
+    made.system.rng = random.Random(0)
+    loop.run(lambda: False, lambda: loop.clock)
+    if not made.violation:
+        try:
+            made.finish()
+        except Violation as error:
+            made.violated(str(error))
+    return made

@@ -1,0 +1,487 @@
+"""Databases of a simulated service: the real one on SQLite, and a model of it that is a dictionary.
+
+At each transaction of both, the simulation lets something happen: before it, before its commit and after it.
+Both show what they hold in the same form (:class:`Held`), after every commit.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sql
+from simulated_system import SimulatedIo
+from sqlalchemy.pool import StaticPool
+
+from discreet.service import database
+from discreet.service.database import (
+    ABSENT,
+    ANSWERED,
+    PLACED,
+    UNSPENT,
+    Drawn,
+    RequestResult,
+    ReservationRequest,
+    StaleWriter,
+    Store,
+    hashed,
+)
+from discreet.service.study_config import Study
+from discreet.service.system_io import SYSTEM, Io
+
+
+@dataclass
+class Held:
+    """What a database holds.
+
+    tickets : for each hash, (number, state, plan). plans : (number, placed, came, absent, turn).
+    resolved : (batch, plan, came, absent). messages : (ticket, plan, batch, body).
+    releases : SHA-256 of each release, by its number.
+    """
+
+    turn: int
+    over: bool
+    tickets: dict[int, tuple[int, int | None]]
+    plans: list[tuple[int, int, int, int, int]]
+    resolved: list[tuple[int, int, int, int]]
+    messages: list[tuple[int, int, int | None, bytes]]
+    releases: dict[int, str]
+
+
+def unavailable() -> sql.exc.OperationalError:
+    """The error of a database that cannot be written."""
+    return sql.exc.OperationalError("", {}, sqlite3.OperationalError("disk I/O error"))
+
+
+class SqliteStore(Store):
+    """The real database, in memory. All simulated processes use one connection, one after the other."""
+
+    _shared: sql.Engine | None = None
+
+    def __init__(self, io: Io = SYSTEM) -> None:
+        super().__init__("sqlite://", io)
+        cls = SqliteStore
+        if cls._shared is None:  # one for all seeds, because it holds compiled statements
+            cls._shared = sql.create_engine(
+                "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
+            )
+            sql.event.listen(cls._shared, "connect", lambda raw, _: database._sqlite_connected(raw, SYSTEM))
+            sql.event.listen(cls._shared, "begin", database._sqlite_begun)
+        self._engine = cls._shared
+        self.committed: Callable[[], None] = lambda: None
+
+    @functools.cached_property
+    def raw(self) -> sqlite3.Connection:
+        """The one connection."""
+        with self._engine.connect() as connection:
+            return connection.connection.dbapi_connection  # type: ignore[return-value]
+
+    def saved(self) -> bytes:
+        """A backup."""
+        return self.raw.serialize()
+
+    def restore(self, content: bytes) -> None:
+        """Replace everything by a backup."""
+        self.raw.deserialize(content)
+
+    def of_process(self, io: Io, study: Study) -> SqliteStore:
+        """The database as another process opens it."""
+        other = copy.copy(self)
+        other._io, other.whole, other._lock = io, False, None
+        other.batches = study.batches(other.close_rule())
+        return other
+
+    def clocked(self, io: Io) -> Io:
+        """The system with the clock of the database."""
+        return io.with_clock(io.system.time) if isinstance(io, SimulatedIo) else io
+
+    @contextmanager
+    def _writing(self) -> Iterator[sql.Connection]:
+        io = self._io
+        if not isinstance(io, SimulatedIo):
+            with super()._writing() as connection:
+                yield connection
+            return
+        io.at("begin", True, unavailable)
+        with super()._writing() as connection:
+            yield connection
+            io.at("commit", True, unavailable)
+        self.committed()
+        io.at("end", True, unavailable)
+
+    @contextmanager
+    def _reading(self) -> Iterator[sql.Connection]:
+        io = self._io
+        if isinstance(io, SimulatedIo):
+            io.at("begin", False, unavailable)
+        with super()._reading() as connection:
+            yield connection
+
+    def held(self) -> Held:
+        """What the database holds."""
+        ask = self.raw.execute
+        turn, over = ask("SELECT turn, over FROM study").fetchone()
+        return Held(
+            turn,
+            bool(over),
+            {number: (state, plan) for number, state, plan in ask("SELECT id, state, plan FROM tickets")},
+            ask("SELECT number, placed, came, absent, turn FROM plans").fetchall(),
+            ask("SELECT batch, plan, came, absent FROM resolved").fetchall(),
+            ask("SELECT ticket, plan, batch, body FROM messages").fetchall(),
+            dict(ask("SELECT number, sha256 FROM releases").fetchall()),
+        )
+
+    def number_of(self, ticket: str) -> int:
+        """The row of a ticket."""
+        found = self.raw.execute("SELECT id FROM tickets WHERE hash = ?", (hashed(ticket),)).fetchone()
+        return int(found[0])
+
+
+def transaction(write: bool, shown: bool = True) -> Callable[[Any], Any]:
+    """A method of the dictionary store that is one transaction."""
+
+    def wrap(method: Any) -> Any:
+        @functools.wraps(method)
+        def called(self: DictionaryStore, *given: Any, **more: Any) -> Any:
+            io = self.io
+            if not isinstance(io, SimulatedIo):
+                return method(self, *given, **more)
+            io.at("begin", write, unavailable)
+            if not write:
+                return method(self, *given, **more)
+            io.at("commit", True, unavailable)
+            found = method(self, *given, **more)
+            if shown:
+                self.committed()
+            io.at("end", True, unavailable)
+            return found
+
+        return called
+
+    return wrap
+
+
+class DictionaryStore:
+    """A model of the database of a study: it stores in a dictionary what :class:`Store` stores in tables.
+
+    It is written from the description of the database and not from its code.
+    """
+
+    def __init__(self, study: Study, first: Drawn, plans: Sequence[tuple[int, int, str]], io: Io) -> None:
+        self.io, self.study, self.whole = io, study, False
+        self.batches = study.batches(study.close_rule)
+        times = [int(one) for one in study.times]
+        self.sizes = [b - a for a, b in zip(times, [*times[1:], study.users], strict=True)]
+        self.committed: Callable[[], None] = lambda: None
+        self.d: dict[str, Any] = {
+            "turn": 0, "over": False, "plans": {}, "releases": {}, "tickets": {}, "messages": {},
+            "resolved": {}, "count": 0, "session": first.session, "lease": ["", 0, 0.0], "rows": [],
+        }  # fmt: skip
+        self._keep(first)
+        self._open(0, plans, io.now())
+
+    def of_process(self, io: Io, study: Study) -> DictionaryStore:
+        """The database as another process opens it."""
+        other = copy.copy(self)
+        other.io, other.whole = io, False
+        return other
+
+    def held(self) -> Held:
+        """What the database holds."""
+        d = self.d
+        return Held(
+            d["turn"],
+            d["over"],
+            {row["id"]: (row["state"], row["plan"]) for row in d["rows"]},
+            [(n, p["placed"], p["came"], p["absent"], p["turn"]) for n, p in d["plans"].items()],
+            [(*key, *value) for key, value in d["resolved"].items()],
+            [(number, *one) for number, one in d["messages"].items()],
+            {number: one.sha256 for number, one in d["releases"].items()},
+        )
+
+    def number_of(self, ticket: str) -> int:
+        """The row of a ticket."""
+        return int(self.d["tickets"][hashed(ticket)]["id"])
+
+    def new_tickets(self, count: int) -> list[str]:
+        made = [self.io.random_text(16) for _ in range(count)]
+        for one in made:
+            row = {"id": len(self.d["rows"]) + 1, "state": UNSPENT, "plan": None, "due": None, "nonce": None}
+            self.d["rows"].append(row)
+            self.d["tickets"][hashed(one)] = row
+        return made
+
+    # ------------------------------------------------------------------------- the study
+    def close_rule(self) -> str:
+        return self.study.close_rule
+
+    def clocked(self, io: Io) -> Io:
+        """The system with the clock of the database."""
+        return io.with_clock(io.system.time) if isinstance(io, SimulatedIo) else io
+
+    def bind_key(self, public: str) -> None:
+        pass
+
+    @transaction(False)
+    def about(self) -> dict[str, Any]:
+        d = self.d
+        ties = bytes(16)
+        return {"turn": d["turn"], "over": d["over"], "ties": ties, "form": b"", "ledger": "null"}
+
+    @transaction(False)
+    def session(self) -> tuple[int, bytes]:
+        return self.d["turn"], self.d["session"]
+
+    @transaction(False)
+    def exact_release(self, number: int) -> bytes | None:
+        found = self.d["releases"].get(number)
+        return None if found is None else found.exact
+
+    @transaction(False)
+    def release(self, number: int) -> tuple[bytes, str] | None:
+        found = self.d["releases"].get(number)
+        return None if found is None else (found.body, found.sha256)
+
+    def _keep(self, new: Drawn) -> None:
+        self.d["releases"][new.number] = new
+
+    def _open(self, turn: int, plans: Sequence[tuple[int, int, str]], now: float) -> None:
+        for number, users, policy in plans:
+            self.d["plans"][number] = {
+                "number": number, "turn": turn, "users": users, "policy": policy, "placed": 0, "came": 0,
+                "absent": 0, "opened": now,
+            }  # fmt: skip
+
+    # ------------------------------------------------------------------------- plans
+    def _current(self, turn: int) -> list[dict[str, Any]]:
+        return [one for one in self.d["plans"].values() if one["turn"] == turn]
+
+    @transaction(False)
+    def policies(self, turn: int) -> list[dict[str, Any]]:
+        return [dict(one) for one in self._current(turn)]
+
+    @transaction(False)
+    def held_policies(self, turn: int) -> list[dict[str, Any]]:
+        if self.batches is None:
+            return []
+        return [dict(p) for p in self.d["plans"].values() if p["turn"] < turn and _open(p)]
+
+    def _is_open(self, plan: dict[str, Any]) -> bool:
+        if self.d["over"]:
+            return False
+        return plan["turn"] == self.d["turn"] or (self.batches is not None and _open(plan) > 0)
+
+    def _batch_is_whole(self, turn: int) -> bool:
+        if self.batches is None:
+            return all(one["came"] + one["absent"] >= one["users"] for one in self._current(turn))
+        count = sum(sum(value) for (batch, _), value in self.d["resolved"].items() if batch == turn)
+        return count >= self.sizes[turn]
+
+    @transaction(False)
+    def is_whole(self, turn: int) -> bool:
+        return self._batch_is_whole(turn)
+
+    @transaction(False)
+    def batch(self, turn: int) -> list[dict[str, Any]]:
+        plans = self.d["plans"]
+        if self.batches is None:
+            return [{**one} for one in self._current(turn)]
+        return [
+            {
+                "number": plan, "users": came + absent, "policy": plans[plan]["policy"], "came": came,
+                "absent": absent,
+            }
+            for (batch, plan), (came, absent) in sorted(self.d["resolved"].items())
+            if batch == turn
+        ]  # fmt: skip
+
+    @transaction(False)
+    def messages(self, plan: int, batch: int | None = None) -> list[bytes]:
+        found = sorted(self.d["messages"].items())
+        return [body for _, (own, at, body) in found if own == plan and batch in (None, at)]
+
+    # ------------------------------------------------------------------------- people
+    @transaction(True)
+    def admit(
+        self, requests: Sequence[Any], now: float, stays: float, closes_after: float | None = None
+    ) -> list[RequestResult]:
+        found = [
+            self._place(one, now, stays) if isinstance(one, ReservationRequest) else self._answer(one)
+            for one in requests
+        ]
+        self.whole = not self.d["over"] and self._batch_is_whole(self.d["turn"])
+        return found
+
+    def _place(self, asked: Any, now: float, stays: float) -> RequestResult:
+        d, row = self.d, self.d["tickets"].get(asked.ticket)
+        if row is None:
+            return RequestResult("foreign")
+        if row["state"] == PLACED and self._is_open(d["plans"][row["plan"]]):
+            return RequestResult("placed", row["plan"], max(0.0, row["due"] - now))
+        if row["state"] != UNSPENT:
+            return RequestResult("spent")
+        if d["over"]:
+            return RequestResult("over")
+        newest = self._current(d["turn"])
+        if self.batches is None:
+            free = [one for one in newest if one["placed"] < one["users"]]
+        else:
+            free = self._shares(newest)
+        if not free:
+            return RequestResult("full", seconds=self._first_due(now))
+        plan = free[0]
+        plan["placed"] += 1
+        row.update(state=PLACED, plan=plan["number"], due=now + stays)
+        return RequestResult("placed", plan["number"], stays)
+
+    def _first_due(self, now: float) -> float:
+        dues = [row["due"] for row in self.d["rows"] if row["due"] is not None]
+        return max(0.0, min(dues, default=now) - now)
+
+    def _shares(self, newest: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The plan of the next place, if one is free."""
+        study, plans = self.study, self.d["plans"].values()
+        given = sum(one["placed"] for one in plans)
+        resolved = sum(one["came"] + one["absent"] for one in plans)
+        most = max(study.in_flight_least, int(study.in_flight_share * resolved))
+        if given >= study.users or given - resolved >= most:
+            return []
+        n, total = 1 + sum(one["placed"] for one in newest), sum(one["users"] for one in newest)
+        return sorted(newest, key=lambda one: (one["placed"] * total - n * one["users"], one["number"]))
+
+    def _answer(self, given: Any) -> RequestResult:
+        d, row = self.d, self.d["tickets"].get(given.ticket)
+        if row is None:
+            return RequestResult("foreign")
+        if row["state"] == ANSWERED:
+            same = row["nonce"] == given.nonce
+            return RequestResult("counted", row["plan"]) if same else RequestResult("spent")
+        if row["state"] == ABSENT:
+            return RequestResult("late")
+        plan = d["plans"].get(given.plan)
+        if plan is None or not self._is_open(plan):
+            return RequestResult("over" if d["over"] else "late")
+        if any(one["nonce"] == given.nonce for one in d["rows"]):
+            return RequestResult("replayed")
+        if row["state"] == UNSPENT:
+            return RequestResult("placeless")
+        if row["plan"] != given.plan:
+            return RequestResult("late")
+        row.update(state=ANSWERED, due=None, nonce=given.nonce)
+        batch = self._resolved(plan, 0)
+        d["messages"][row["id"]] = given.plan, batch, given.body
+        return RequestResult("counted", given.plan)
+
+    def _resolved(self, plan: dict[str, Any], absent: int) -> int | None:
+        plan["absent" if absent else "came"] += 1
+        if self.batches is None:
+            return None
+        self.d["count"] += 1
+        batch, left = 0, self.d["count"]
+        while left > self.sizes[batch]:
+            left -= self.sizes[batch]
+            batch += 1
+        came, gone = self.d["resolved"].get((batch, plan["number"]), (0, 0))
+        self.d["resolved"][batch, plan["number"]] = came + 1 - absent, gone + absent
+        return batch
+
+    def mark_expired(self, now: float, closes_after: float | None, stays: float) -> int:
+        dues = [row["due"] for row in self.d["rows"] if row["due"] is not None]
+        return self._expire(now, stays) if any(not now < due <= now + stays for due in dues) else 0
+
+    @transaction(True)
+    def _expire(self, now: float, stays: float) -> int:
+        for row in self.d["rows"]:
+            if row["due"] is not None:
+                row["due"] = min(row["due"], now + stays)
+        late = [row for row in self.d["rows"] if row["state"] == PLACED and row["due"] <= now]
+        for row in late:
+            row.update(state=ABSENT, due=None)
+            self._resolved(self.d["plans"][row["plan"]], 1)
+        self.whole = not self.d["over"] and self._batch_is_whole(self.d["turn"])
+        return len(late)
+
+    # ------------------------------------------------------------------------- releases, lease
+    def _own(self, token: int, turn: int) -> None:
+        if self.d["lease"][1] != token or self.d["turn"] != turn:
+            raise StaleWriter("turn or lease")
+
+    @transaction(True)
+    def drew(self, token: int, turn: int, new: Drawn, now: float, lasts: float) -> None:
+        self._own(token, turn)
+        if turn + 1 in self.d["releases"]:
+            raise StaleWriter("drawn")
+        self._keep(new)
+        self.d["session"] = new.session
+        self.d["lease"][2] = now + lasts
+
+    @transaction(True)
+    def turned(self, token: int, turn: int, plans: Any, now: float, lasts: float) -> None:
+        self._own(token, turn)
+        if turn + 1 not in self.d["releases"]:
+            raise StaleWriter("not drawn")
+        self.d["turn"] = turn + 1
+        self.d["lease"][2] = now + lasts
+        self._open(turn + 1, plans, now)
+
+    @transaction(True)
+    def ended(self, token: int, turn: int) -> None:
+        self._own(token, turn)
+        self.d["over"] = True
+
+    def sweep(self) -> int:
+        d = self.d
+        old = [
+            number
+            for number, (plan, batch, _) in d["messages"].items()
+            if d["over"] or (d["plans"][plan]["turn"] if batch is None else batch) < d["turn"]
+        ]
+        return self._sweep(old) if old else 0
+
+    @transaction(True)
+    def _sweep(self, old: list[int]) -> int:
+        for number in old:
+            self.d["messages"].pop(number, None)
+        return len(old)
+
+    @transaction(True, shown=False)
+    def lease(self, holder: str, now: float, lasts: float) -> int | None:
+        lease = self.d["lease"]
+        if now < lease[2] <= now + 2 * lasts:
+            return None
+        gap = now - lease[2] if lease[2] > 0.0 else 0.0
+        lease[:] = holder, lease[1] + 1, now + lasts
+        for row in self.d["rows"]:
+            if row["due"] is not None:
+                row["due"] += gap
+        for plan in self._current(self.d["turn"]):
+            plan["opened"] += gap
+        return int(lease[1])
+
+    @transaction(True, shown=False)
+    def keep(self, token: int, now: float, lasts: float) -> bool:
+        lease = self.d["lease"]
+        if lease[1] != token or not now < lease[2] <= now + 2 * lasts:
+            return False
+        lease[2] = now + lasts
+        return True
+
+    @transaction(True, shown=False)
+    def release_lease(self, token: int, now: float) -> None:
+        if self.d["lease"][1] == token:
+            self.d["lease"][2] = now
+
+
+def _open(plan: dict[str, Any]) -> int:
+    return int(plan["placed"] - plan["came"] - plan["absent"])
+
+
+def digest(content: bytes) -> str:
+    """The SHA-256 of bytes."""
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,194 @@
+"""From a log to a verified judgement: policies, units, ledger, refusals before budget is spent."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from discreet.core.rng import Seeded
+from discreet.data.schema import parse_schema
+from discreet.data.validate import DataError
+from discreet.device.feature_map import FeatureMap
+from discreet.learners.offline.linear_advantage import AdvantagePolicy
+from discreet.ledger.ledger import Ledger
+from discreet.pipeline.log_judgement import forecast_log, forecast_sentence, judge_log, log_facts, verify_log
+from discreet.reports.context_report import write_context_policy
+
+BUDGET = {"epsilon": 3.0, "delta": 1e-6}
+NAMES = ("none", "one", "two")
+LOGGED = np.array([0.2, 0.3, 0.5])
+
+
+def schema(unit="impression", **changes):
+    """Return the schema of the log."""
+    return parse_schema({
+        "dataset": "clicks", "unit": unit, "horizon": 1, "actions": {"labels": list(NAMES)},
+        "reward": {"low": 0.0, "high": 2.0}, "provenance": {"context": "protocol"},
+        "context": {"columns": {"x": {"range": [-1, 1]}, "z": {"range": [0, 1]}}, "propensity": "chance"},
+        **changes,
+    })  # fmt: skip
+
+
+def frame(n=4000, seed=0, **changes):
+    """Return a log. The reward is 2 more often if the action fits the sign of x."""
+    draw = np.random.default_rng(seed)
+    x, a = draw.uniform(-1, 1, n), draw.choice(3, n, p=LOGGED)
+    fits = a == 1 + (x > 0)
+    rows = {
+        "action": np.array(NAMES)[a], "reward": 2.0 * (draw.random(n) < 0.2 + 0.4 * fits),
+        "chance": LOGGED[a],
+        "x": x, "z": draw.random(n), "planned": fits.astype(float), **changes,
+    }  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def judge(out, rows=None, policy="column:planned", of=None, **options):
+    """Judge with seeded noise and no ledger, unless the options say otherwise."""
+    given = {"ledger": None, "randomness": Seeded(0, 0), "cap": 5.0, "least": 0.2, **BUDGET, **options}
+    return judge_log(frame() if rows is None else rows, policy, schema() if of is None else of, out, **given)
+
+
+def test_a_judgement_verifies_with_its_ledger(tmp_path):
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        found = judge(tmp_path / "out", ledger=ledger, randomness=None)
+        assert found.verdict.shown
+        assert len(verify_log(found.folder, ledger)) == 2
+        assert [entry.kind for entry in ledger.entries("clicks")] == ["reserve", "mark"]
+    with Ledger.open(tmp_path / "other.sqlite") as other, pytest.raises(ValueError, match="does not hold"):
+        verify_log(found.folder, other)
+    text = (found.folder / "judgement.md").read_text()
+    assert "UNIT: ONE IMPRESSION" in text
+    assert "NO LEDGER" not in text
+    facts = log_facts(found.folder)
+    assert facts["gain"]["low"] > 0.0
+    assert facts["value"]["estimate"] == pytest.approx(2 * 0.6, abs=0.1)  # in the units of the schema
+    assert log_facts(tmp_path) is None
+    assert "no ledger was given" in verify_log(found.folder)[-1]
+
+
+@pytest.mark.parametrize("where", ["sums", "scale", "cap", "page", "shown", "schema", "foreign", "statement"])
+def test_a_changed_folder_does_not_verify(tmp_path, where):
+    folder = judge(tmp_path / "out").folder
+    verify_log(folder)
+    facts = json.loads((folder / "judgement.json").read_text())
+    if where == "page":
+        (folder / "judgement.md").write_text((folder / "judgement.md").read_text().replace("better", "worse"))
+    elif where == "schema":
+        (folder / "schema.toml").write_text((folder / "schema.toml").read_text() + "\n# more\n")
+    elif where == "foreign":
+        shutil.copy(folder / "judgement.md", folder / "more.md")
+    else:
+        change = {
+            "sums": {"sums": [1.0 + one for one in facts["sums"]]}, "scale": {"scale": facts["scale"] / 2},
+            "cap": {"question": {**facts["question"], "cap": 6.0}}, "shown": {"shown": not facts["shown"]},
+            "statement": {"statement": "Nothing is revealed."},
+        }[where]  # fmt: skip
+        (folder / "judgement.json").write_text(json.dumps({**facts, **change}))
+    with pytest.raises(ValueError, match="judgement|schema"):
+        verify_log(folder)
+
+
+def test_a_policy_of_contexts_is_judged_and_copied(tmp_path):
+    features = FeatureMap(
+        {"z": (0.0, 1.0), "x": (-1.0, 1.0)}, 3
+    )  # columns in another order than in the schema
+    theta = np.zeros((3, features.dimension))
+    theta[:, -1] = [-1.0, 0.0, 0.0]
+    theta[1, 1], theta[2, 1] = -1.0, 1.0
+    write_context_policy(tmp_path, AdvantagePolicy(features, theta), NAMES, "made for a test")
+    (tmp_path / "statement.json").write_text('{"population": {"dataset": "clicks"}}')
+    found = judge(tmp_path / "out", policy=tmp_path)
+    column = judge(tmp_path / "column")
+    assert found.verdict.gain == column.verdict.gain or found.verdict.gain.estimate == pytest.approx(
+        column.verdict.gain.estimate, abs=1e-9
+    )
+    assert "NAMES THE SAME DATA SET" in found.text
+    assert (found.folder / "policy.json").read_bytes() == (tmp_path / "policy.json").read_bytes()
+    verify_log(found.folder)
+    with pytest.raises(ValueError, match="name the actions"):
+        judge(tmp_path / "more", policy=tmp_path, of=schema(actions={"labels": ["two", "one", "none"]}))
+    with pytest.raises(ValueError, match="columns of"):
+        judge(tmp_path / "more", policy=tmp_path, of=schema(actions=2))
+
+
+def test_uniform_and_files_of_text(tmp_path):
+    frame().to_csv(tmp_path / "log.csv", index=False)
+    found = judge(tmp_path / "out", str(tmp_path / "log.csv"), "uniform")
+    again = judge(tmp_path / "again", policy="uniform")
+    assert found.verdict.ips == again.verdict.ips
+    assert found.verdict.value.low <= 1 / 6 + 0.2 + 0.1 <= 1.0
+
+
+def test_people_have_one_row_each(tmp_path):
+    named = frame(user=[f"p{i}" for i in range(4000)])
+    text = judge(tmp_path / "out", named, of=schema("person")).text
+    assert "UNIT" not in text
+    assert "Decisions: 4,000, one for each person" in text
+    with pytest.raises(DataError, match="several rows"):
+        judge(tmp_path / "more", frame(user="p1"), of=schema("person"))
+    with pytest.raises(ValueError, match="must be 'impression'"):
+        judge(tmp_path / "more", of=schema("person"))
+    assert not (tmp_path / "more").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"chance": 0.0}, "propensity"), ({"chance": 1.5}, "propensity"), ({"chance": 0.1}, "below least"),
+        ({"planned": 1.5}, "not in"), ({"planned": np.nan}, "not in"), ({"reward": 3.0}, "reward"),
+        ({"action": "three"}, "action"), ({"x": 400.0}, "out of the declared range"),
+    ],
+)  # fmt: skip
+def test_rows_are_refused_before_budget_is_spent(tmp_path, change, words):
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger, pytest.raises(DataError, match=words):
+        judge(tmp_path / "out", frame(**change), ledger=ledger, randomness=None)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        assert not ledger.entries("clicks")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"epsilon": 0.001}, "Nothing can be shown: .* Nothing was spent"), ({"delta": 0.01}, "delta"),
+        ({"policy": "column:other"}, "'other'"), ({"cap": 0.0}, "cap"), ({"expected": 2.0}, "expected"),
+        ({"policy": "missing.json"}, "must be a policy"), ({"level": 1.0}, "level"),
+        ({"rows": frame(0)}, "rows"), ({"rows": frame(planned="a")}, "must hold numbers"),
+    ],
+)  # fmt: skip
+def test_other_input_is_refused(tmp_path, change, words):
+    with pytest.raises(ValueError, match=words):
+        judge(tmp_path / "out", **change)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_hopeless_judgement_can_be_made_anyway(tmp_path):
+    found = judge(tmp_path / "out", epsilon=0.01, anyway=True)
+    assert found.forecast.hopeless
+    assert not found.verdict.shown
+    assert found.text.splitlines()[2].startswith("**No gain is shown")
+    verify_log(found.folder)
+
+
+def test_schemas_of_other_data_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="horizon = 2"):
+        judge(tmp_path / "out", of=schema(horizon=2))
+    with pytest.raises(ValueError, match="propensity"):
+        judge(tmp_path / "out", of=schema(context={"columns": {"x": {"range": [-1, 1]}}}))
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger, pytest.raises(ValueError, match="seed"):
+        judge(tmp_path / "out", ledger=ledger)
+
+
+def test_the_forecast_is_that_of_the_judgement(tmp_path):
+    found = judge(tmp_path / "out")
+    ahead = forecast_log(schema(), 4000, cap=5.0, least=0.2, **BUDGET)
+    assert found.forecast.least == pytest.approx(ahead.least, rel=1e-9)
+    words = forecast_sentence(ahead, schema(), 0.9)
+    assert words.startswith(
+        "With 4,000 impressions, the 90 % interval of the gain has a half width of at least"
+    )
+    assert words[: words.index(",")] in found.text
