@@ -26,7 +26,7 @@ def device(own: ContextQuery, variance: int = 1000) -> SkellamDevice:
 
 @pytest.mark.parametrize("form", ["per_action", "shared"])
 def test_brute_force_of_the_sensitivities(form):
-    """No pair of records on a grid exceeds the stated l2, l1 and cell sensitivities, and l2 is nearly reached."""
+    """No pair of records exceeds the stated l2, l1 and cell sensitivities; l2 is nearly reached."""
     own = query(3, form)
     made = device(own)
     rng = np.random.default_rng(0)

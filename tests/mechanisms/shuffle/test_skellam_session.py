@@ -30,7 +30,8 @@ def people(n, seed=0):
     )
 
 
-def opened(privatizer=PRIVACY, source=dr.Seeded(3), n=20):
+def opened(privatizer=PRIVACY, source=None, n=20):
+    source = source or dr.Seeded(3)
     schedule = Schedule(n, times=np.array([0, n // 2, n]), final=True, reads="measurements")
     session = privatizer.start(QUERY, schedule, source)
     assert isinstance(session.channel, SkellamChannel)
