@@ -47,6 +47,11 @@ class SkellamRecord(BatchRecord):
         """Name of the noise: ``"skellam"``."""
         return "skellam"
 
+    @property
+    def by(self) -> str:
+        """Name of the computation of epsilon, as text."""
+        return "the best Renyi order"
+
     def epsilon(self, delta: float) -> float:
         """Return the epsilon of the worst batch at this delta in (0, 1), or infinity."""
         return max(SkellamLoss(*loss).epsilon(delta) for _, *loss in self.batches)
