@@ -82,7 +82,7 @@ class SkellamRecord(BatchRecord):
         )
 
     def recomputed(self, delta: float) -> float:
-        """Return the epsilon by theorem 3.5 of arXiv 2110.04995 and the conversion of dp-accounting.
+        """Return the epsilon by the theorem of arXiv 2110.04995 and the conversion of dp-accounting.
 
         The theorem holds for integer orders, so the result can be larger than :meth:`epsilon`.
         """

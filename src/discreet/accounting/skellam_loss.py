@@ -1,8 +1,8 @@
 r"""Renyi divergence of integer sums with Skellam noise, and the epsilon that follows from it.
 
 A vector of integers is released with independent noise. Coordinate j has Skellam noise of variance v_j. One
-replaced user changes coordinate j by the integer d_j. The following bound is used. It has the main term of
-Agarwal, Kairouz and Liu (arXiv 2110.04995, theorem 3.5), for every real order a > 1, with a proof of its own.
+replaced user changes coordinate j by the integer d_j. The bound below has the main term of the theorem of
+Agarwal, Kairouz and Liu (arXiv 2110.04995). It holds for every real order a > 1, and is proved here.
 
 *One coordinate.* Let P(k) = e^-v I_|k|(v) be the probability of k, and d > 0 the shift. The loss L(k) = ln
 P(k - d) / P(k) is the sum of e_i over i = k - d .. k - 1, where e_i = ln P(i) / P(i + 1). The bounds of Amos

@@ -201,11 +201,13 @@ class SkellamDevice(forms.Published):
     ) -> bytes:
         """Encode the message of one user of plan ``plan``.
 
-        contexts : (1, *features.shape). actions, rewards : shape (1,), rewards in [0, 1].
+        contexts : (1, *features.shape).
 
-        coins : random generator of the device; the default is the operating system's.
+        actions, rewards : shape (1,). Rewards are in [0, 1].
 
-        Raises ``ValueError``, before anything is sent, for an invalid record.
+        coins : random generator of the device. None: the operating system's.
+
+        Raises ``ValueError`` for an invalid record. Nothing is sent then.
         """
         x, action, reward = self.form.checked_record(contexts, actions, rewards)
         coins = SystemCoins() if coins is None else coins

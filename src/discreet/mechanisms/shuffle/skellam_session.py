@@ -53,7 +53,10 @@ __all__ = [
 
 
 def _targets(query: ContextQuery, scale: float) -> list[float]:
-    """Return the variance of the noise of each block of cells, in squared units. scale : of the responses."""
+    """Return the variance of the noise of each block of cells in squared units.
+
+    scale : scale of the noise of the responses.
+    """
     unit = 2.0 ** -levels_of(query.features.dimension)
     found = []
     for name, _, diagonal in query.blocks:
