@@ -35,7 +35,9 @@ def test_tables_are_the_distribution_function(mean):
 
 def test_table_of_mean_one_to_the_last_bit():
     bits, term, total, floors = 128, Fraction(1), Fraction(0), []
-    whole = sum((Fraction(1, int(np.prod(np.arange(1, k + 1, dtype=object)))) for k in range(1, 60)), Fraction(1))
+    whole = sum(
+        (Fraction(1, int(np.prod(np.arange(1, k + 1, dtype=object)))) for k in range(1, 60)), Fraction(1)
+    )
     for k in range(36):
         total += term
         term /= k + 1

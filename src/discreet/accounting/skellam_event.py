@@ -23,8 +23,8 @@ class SkellamRecord(BatchRecord):
     ----------
     mechanism : name of the mechanism, as text.
     batches : for each batch, the number of honest users and the five numbers of
-        :class:`~discreet.accounting.skellam_loss.SkellamLoss` (mu, l1, step, shift, variance), with the noise of
-        the honest users only. Each user is in one batch.
+        :class:`~discreet.accounting.skellam_loss.SkellamLoss` (mu, l1, step, shift, variance), with the noise
+        of the honest users only. Each user is in one batch.
 
     Raises
     ------
@@ -47,6 +47,11 @@ class SkellamRecord(BatchRecord):
         """Name of the noise: ``"skellam"``."""
         return "skellam"
 
+    @property
+    def by(self) -> str:
+        """Name of the computation of epsilon, as text."""
+        return "the best Renyi order"
+
     def epsilon(self, delta: float) -> float:
         """Return the epsilon of the worst batch at this delta in (0, 1), or infinity."""
         return max(SkellamLoss(*loss).epsilon(delta) for _, *loss in self.batches)
@@ -60,8 +65,8 @@ class SkellamRecord(BatchRecord):
         """Return a line of text about the worst batch, with its epsilon at this delta."""
         users, loss = self.worst(delta)
         return (
-            f"{self.mechanism}: worst of {len(self.batches)} kinds of batches: Skellam noise of {users} honest "
-            f"users, l2 sensitivity in units of the noise {loss.mu:.6g}, sum of changes over variances "
+            f"{self.mechanism}: worst of {len(self.batches)} kinds of batches: Skellam noise of {users} "
+            f"honest users, l2 sensitivity in units of the noise {loss.mu:.6g}, changes over variances "
             f"{loss.l1:.3g}, a user in one batch; by the best Renyi order epsilon = {self.epsilon(delta)!r}"
         )
 
@@ -69,14 +74,15 @@ class SkellamRecord(BatchRecord):
         """Return a sentence about the message and the parties that the guarantee depends on."""
         users = min(batch[0] for batch in self.batches)
         return (
-            f"A device sends its {self.mechanism} to a shuffler, which publishes only the sums of a batch, and nothing "
-            f"of a batch with fewer messages than were accounted for (at least {users}). The noise in the sums is "
-            "that of all devices together: the guarantee rests on those users' following the protocol, and on the "
-            "shuffler's not keeping single messages, whose own noise is too small to protect them."
+            f"A device sends its {self.mechanism} to a shuffler, which publishes only the sums of a batch, "
+            f"and nothing of a batch with fewer messages than were accounted for (at least {users}). Noise "
+            "in the sums is that of all devices together: the guarantee rests on those users' following the "
+            "protocol, and on the shuffler's not keeping single messages, whose own noise is too small to "
+            "protect them."
         )
 
     def recomputed(self, delta: float) -> float:
-        """Return the epsilon by theorem 3.5 of arXiv 2110.04995 and the conversion of dp-accounting.
+        """Return the epsilon by the theorem of arXiv 2110.04995 and the conversion of dp-accounting.
 
         The theorem holds for integer orders, so the result can be larger than :meth:`epsilon`.
         """
@@ -101,5 +107,3 @@ class SkellamRecord(BatchRecord):
         given = record_fields(cls, "skellam", table)
         kinds = (int, float, float, float, float, float)
         return cls(given["mechanism"], tuple(typed(x, kinds) for x in listed(given["batches"])))
-
-

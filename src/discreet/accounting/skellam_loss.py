@@ -1,12 +1,12 @@
 r"""Renyi divergence of integer sums with Skellam noise, and the epsilon that follows from it.
 
 A vector of integers is released with independent noise. Coordinate j has Skellam noise of variance v_j. One
-replaced user changes coordinate j by the integer d_j. The following bound is used. It has the main term of
-Agarwal, Kairouz and Liu (arXiv 2110.04995, theorem 3.5), for every real order a > 1, with a proof of its own.
+replaced user changes coordinate j by the integer d_j. The bound below has the main term of the theorem of
+Agarwal, Kairouz and Liu (arXiv 2110.04995). It holds for every real order a > 1, and is proved here.
 
-*One coordinate.* Let P(k) = e^-v I_|k|(v) be the probability of k, d > 0 the shift, and S(k) = ln P(k) / P(k - d)
-the negative of the loss. Let L(k) = ln P(k - d) / P(k) = sum of e_i over i = k - d .. k - 1, where e_i = ln
-P(i) / P(i + 1). The bounds of Amos (1974) on I_{i+1} / I_i give, for i >= 0,
+*One coordinate.* Let P(k) = e^-v I_|k|(v) be the probability of k, and d > 0 the shift. The loss L(k) = ln
+P(k - d) / P(k) is the sum of e_i over i = k - d .. k - 1, where e_i = ln P(i) / P(i + 1). The bounds of Amos
+(1974) on I_{i+1} / I_i give, for i >= 0,
 
     asinh((i + 1/2) / v) <= e_i <= asinh((i + 1) / v),
 
@@ -15,18 +15,19 @@ and e_{-i-1} = -e_i. Hence L(d - k) = -L(k). With t - t^3 / 6 <= asinh(t) <= t f
 - for k >= d / 2, terms with opposite signs cancel, and L(k) <= d (k - d / 2) / v + d / (2 v);
 - for k < d / 2, L(k) <= 0 and L(k) <= d (k - d / 2) / v + d (d - k)^3 / (6 v^3).
 
-For y >= x with y <= 0, e^{a y} - e^{a x} <= a (y - x). For X with distribution P, E e^{t X} = exp(v (cosh t - 1)),
-and E |d - X|^3 <= m = (d^4 + 6 d^2 v + 3 v^2 + v)^(3/4). Therefore
+For y >= x with y <= 0, e^{a y} - e^{a x} <= a (y - x). For X with distribution P, E e^{t X} = exp(v (cosh t -
+1)), and E |d - X|^3 <= m = (d^4 + 6 d^2 v + 3 v^2 + v)^(3/4). Therefore
 
     E e^{a L(X)} <= exp(v (cosh(a d / v) - 1) - a d^2 / (2 v) + a d / (2 v)) + a d m / (6 v^3).
 
 The first summand is at least 1, so ln(x + y) <= ln x + y. As cosh t - 1 <= t^2 / 2 e^{t^2 / 12},
 
-    (a - 1) D_a <= a (a - 1) d^2 / (2 v) + a^2 d^2 / (2 v) (e^{(a d / v)^2 / 12} - 1) + a (d / v) (1/2 + m / (6 v^2)).
+    (a - 1) D_a <= a (a - 1) d^2 / (2 v) + a^2 d^2 / (2 v) (e^{(a d / v)^2 / 12} - 1)
+                   + a (d / v) (1/2 + m / (6 v^2)).
 
 *All coordinates.* Divergences of independent coordinates add up. Let mu^2, l1 and step be at least the sum of
-d_j^2 / v_j, the sum of |d_j| / v_j and the largest |d_j| / v_j, for every replaced user. Let v be at most every
-v_j, and d at least every |d_j|. Since m / v^2 decreases in v and increases in d,
+d_j^2 / v_j, the sum of |d_j| / v_j and the largest |d_j| / v_j, for every replaced user. Let v be at most
+every v_j, and d at least every |d_j|. Since m / v^2 decreases in v and increases in d,
 
     D_a <= a mu^2 / 2 + a / (a - 1) (a mu^2 / 2 (e^{(a step)^2 / 12} - 1) + l1 (1/2 + m / (6 v^2))).
 
@@ -35,9 +36,10 @@ More noise than stated, of users who are not counted as honest, is post-processi
 *Epsilon.* By proposition 12 of Canonne, Kamath and Steinke (2020), for every a,
 epsilon = D_a + ln(1 - 1/a) - ln(a delta) / (a - 1).
 
-*Rejected messages.* A shuffler rejects messages with a cell that an honest device sends with probability at most
-2^-160. The release then differs from the release that is analysed here. Delta is reduced by 2^-60 for that, which
-is more than (1 + e^epsilon) times the probability of such an event in 2^60 cells, for epsilon up to 25.
+*Rejected messages.* A shuffler rejects messages with a cell that an honest device sends with probability at
+most 2^-160. The release then differs from the release that is analysed here. Delta is reduced by 2^-60 for
+that, which is more than (1 + e^epsilon) times the probability of such an event in 2^60 cells, for epsilon up
+to 25.
 """
 
 from __future__ import annotations

@@ -1,32 +1,34 @@
 r"""Device of the shuffle model for sums over contexts: integers with a share of the noise.
 
-A shuffler publishes the sums of a batch and nothing else. The noise of the sums is the sum of the noises of the
-devices. Each device adds Skellam noise (:mod:`discreet.device.skellam_noise`) of variance v_j to cell j, so n
-devices that follow the protocol add Skellam noise of variance n v_j.
+A shuffler publishes the sums of a batch and nothing else. The noise of the sums is the sum of the noises of
+the devices. Each device adds Skellam noise (:mod:`discreet.device.skellam_noise`) of variance v_j to cell j,
+so n devices that follow the protocol add Skellam noise of variance n v_j.
 
 *Contribution.* phi is truncated toward 0 to multiples of 2^-k, so its norm does not grow and stays at most 1.
-The reward is rounded at random, without bias, to y in {0, 1/g, .., 1}. The contribution is the upper triangle of
-phi phi^T in units of 2^-2k, and phi (y - 1/2) in units of 2^-k / g, in the cells of the user's block. All other
-cells are 0. These numbers are integers.
+The reward is rounded at random, without bias, to y in {0, 1/g, .., 1}. The contribution is the upper triangle
+of phi phi^T in units of 2^-2k, and phi (y - 1/2) in units of 2^-k / g, in the cells of the user's block. All
+other cells are 0. These numbers are integers.
 
-*Neighbouring relation and sensitivity.* One user's whole record (context, action, reward) is replaced. For every
-value of the rounded rewards, the contributions are within the bounds of
+*Neighbouring relation and sensitivity.* One user's whole record (context, action, reward) is replaced. For
+every value of the rounded rewards, the contributions are within the bounds of
 :class:`~discreet.device.context_form.ContextForm`, so rounding adds nothing to the sensitivities:
 
 - l2, in units of the noise: lemma 3 of :mod:`discreet.mechanisms.linear.sensitivities`;
-- l1 of the matrices: the triangle of phi phi^T has l1 norm at most ||phi||^2 + (||phi||_1^2 - ||phi||^2) / 2 <=
+- l1 of the matrices: the triangle of phi phi^T has l1 norm at most ||phi||^2 + (||phi||_1^2 - ||phi||^2) / 2
+<=
   (p + 1) / 2. A replaced user changes at most p + 1;
 - l1 of the responses: at most sqrt(p) / 2 for a user, so sqrt(p) for a replaced user;
-- largest change of one cell: at most 1 in a matrix (entries on the diagonal are in [0, 1], others in [-1/2, 1/2])
+- largest change of one cell: at most 1 in a matrix (entries on the diagonal are in [0, 1], others in [-1/2,
+1/2])
   and at most 1 in a response.
 
 *Message.* Each cell is written with the same public number of bytes, as a residue. The length of a message is
-therefore the same for all users. A reader rejects a message with a cell that is larger than ``reach``: the largest
-contribution plus a bound that noise exceeds with probability at most 2^-160. Sums of accepted messages fit into
-64-bit integers, so they do not wrap around.
+therefore the same for all users. A reader rejects a message with a cell that is larger than ``reach``: the
+largest contribution plus a bound that noise exceeds with probability at most 2^-160. Sums of accepted
+messages fit into 64-bit integers, so they do not wrap around.
 
-*Privacy loss of one message.* No pure epsilon holds for Skellam noise, and the noise of one device is small. The
-guarantee is that of the sums.
+*Privacy loss of one message.* No pure epsilon holds for Skellam noise, and the noise of one device is small.
+The guarantee is that of the sums.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from numpy.typing import NDArray
 
 from discreet.device import session_config as forms
 from discreet.device.context_form import ContextForm
-from discreet.device.linear_forms import GRAM, RESPONSE, outer
+from discreet.device.linear_forms import GRAM, RESPONSE
 from discreet.device.message_envelope import (
     Envelope,
     MessageRejected,
@@ -66,7 +68,7 @@ _TAIL_BITS = 160
 
 
 def levels_of(dimension: int) -> int:
-    """Return k: coordinates of phi are multiples of 2^-k. k is at least 7, and larger for many coordinates."""
+    """Return k of at least 7: coordinates of phi are multiples of 2^-k."""
     return max(7, math.ceil(math.log2(32.0 * math.sqrt(dimension))))
 
 
@@ -132,7 +134,8 @@ class SkellamDevice(forms.Published):
     def units(self) -> Floats:
         """(blocks of cells,) value of one unit."""
         unit = 2.0**-self.levels
-        return np.array([unit * unit if name == GRAM else unit / REWARD_LEVELS for name, _, _ in self.form.blocks])
+        own = {GRAM: unit * unit, RESPONSE: unit / REWARD_LEVELS}
+        return np.array([own[name] for name, _, _ in self.form.blocks])
 
     @cached_property
     def cell_units(self) -> Floats:
@@ -173,14 +176,15 @@ class SkellamDevice(forms.Published):
         for i in range(blocks):
             mine = phi[block == i]
             full = mine.T @ mine  # sums of integers below 2^53 are exact
-            gram[i] = np.concatenate([np.diag(full), full[above]]) if len(mine) > 1 else outer(mine).sum(axis=0)
+            gram[i] = np.concatenate([np.diag(full), full[above]])
             response[i] = y[block == i] @ mine
         return self.form.to_cells({GRAM: gram, RESPONSE: response}).astype(np.int64)
 
     def sums(self, records: Any) -> dict[str, Floats]:
         """Return the sums of the contributions of simulated users by family, for ``session.submit_sum``.
 
-        records : ContextRecords. Rewards must be multiples of 1 / 64, so that no random rounding is necessary.
+        records : ContextRecords. Rewards must be multiples of 1 / 64, so that no random rounding is
+        necessary.
 
         Raises ``ValueError`` for other rewards.
         """
@@ -197,11 +201,13 @@ class SkellamDevice(forms.Published):
     ) -> bytes:
         """Encode the message of one user of plan ``plan``.
 
-        contexts : (1, *features.shape). actions, rewards : shape (1,), rewards in [0, 1].
+        contexts : (1, *features.shape).
 
-        coins : random generator of the device; the default is the operating system's.
+        actions, rewards : shape (1,). Rewards are in [0, 1].
 
-        Raises ``ValueError``, before anything is sent, for an invalid record.
+        coins : random generator of the device. None: the operating system's.
+
+        Raises ``ValueError`` for an invalid record. Nothing is sent then.
         """
         x, action, reward = self.form.checked_record(contexts, actions, rewards)
         coins = SystemCoins() if coins is None else coins

@@ -1,8 +1,8 @@
 """Simulation of users with real-valued contexts, for contextual bandits.
 
 Users are simulated in chunks. The exact records of a chunk are added to the session in the same way as the
-records of real users. Under local and shuffle privacy, the sum of the devices' messages is drawn from
-its distribution. With ``stepwise``, every device randomizes its own record. The regret of a user is the highest
+records of real users. Under local and shuffle privacy, the sum of the devices' messages is drawn from its
+distribution. With ``stepwise``, every device randomizes its own record. The regret of a user is the highest
 mean reward in the user's context minus the mean reward of the user's action. Total regret is the exact sum
 over users.
 """

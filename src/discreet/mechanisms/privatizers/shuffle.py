@@ -22,7 +22,13 @@ from discreet.core.rng import Randomness
 from discreet.mechanisms.interfaces import Budget, Mechanism
 from discreet.mechanisms.open_session import Proposes
 from discreet.mechanisms.privatizers.base import checked_weights, shares_of
-from discreet.mechanisms.query_checks import check_source, continual_query, has_batches, is_linear, private_schedule
+from discreet.mechanisms.query_checks import (
+    check_source,
+    continual_query,
+    has_batches,
+    is_linear,
+    private_schedule,
+)
 from discreet.mechanisms.shuffle.shuffle_mechanisms import FlipMechanism, batch_ends
 from discreet.utils.config import Knobs
 
@@ -37,10 +43,10 @@ class Shuffle(Knobs, Proposes):
     """Privatizer of shuffle privacy: devices randomize messages, and a shuffler releases sums of batches.
 
     No party sees a trajectory. The privatizer works with every learner that has a public schedule, if each
-    user contributes one bit to each counter. For sums over contexts (linear-bandit), each device adds a share of
-    integer Skellam noise (:mod:`discreet.mechanisms.shuffle.skellam_session`), and only ``epsilon``, ``delta`` and
-    ``dishonest`` apply. The privatizer does not support sums that are pooled over steps,
-    or group returns. The relative noise decreases with the size of the batches.
+    user contributes one bit to each counter. For sums over contexts (linear-bandit), each device adds a share
+    of integer Skellam noise (:mod:`discreet.mechanisms.shuffle.skellam_session`), and only ``epsilon``,
+    ``delta`` and ``dishonest`` apply. The privatizer does not support sums that are pooled over steps, or
+    group returns. The relative noise decreases with the size of the batches.
 
     Parameters
     ----------
@@ -163,8 +169,8 @@ class Shuffle(Knobs, Proposes):
         for name, default in given.items():
             if getattr(self, name) != default:
                 raise ValueError(
-                    f"privatizer: {name} = {getattr(self, name)!r}: must be {default!r} for sums over contexts, "
-                    "which have Skellam noise"
+                    f"{name} = {getattr(self, name)!r}: is for counts; sums over contexts have Skellam "
+                    "noise, calibrated by its Renyi divergence"
                 )
 
     def _words(self) -> str:

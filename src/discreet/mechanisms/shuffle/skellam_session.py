@@ -1,14 +1,15 @@
 """Shuffle model for sums over users with real-valued contexts: devices add shares of Skellam noise.
 
-The parties, the batches and the assumptions are those of :mod:`discreet.mechanisms.shuffle.shuffle_session`. The
-message of a device (:mod:`discreet.device.skellam_device`) contains the integers of one user's contribution plus
-integer noise. The shuffler adds up the messages of a batch and publishes the sums, and nothing else. A batch with
-fewer messages than there are honest users in the privacy accounting is deleted, and nothing of it is published.
+The parties, the batches and the assumptions are those of :mod:`discreet.mechanisms.shuffle.shuffle_session`.
+The message of a device (:mod:`discreet.device.skellam_device`) contains the integers of one user's
+contribution plus integer noise. The shuffler adds up the messages of a batch and publishes the sums, and
+nothing else. A batch with fewer messages than there are honest users in the privacy accounting is deleted,
+and nothing of it is published.
 
-*Guarantee.* In a batch, at least n_h users follow the protocol, so the sums contain Skellam noise of at least n_h
-times the variance of one device. The sensitivities are derived in :mod:`discreet.device.skellam_device`, and the
-loss in :mod:`discreet.accounting.skellam_loss`. Each user is in one batch, and plans are functions of earlier
-releases, so all batches together have the loss of the worst batch.
+*Guarantee.* In a batch, at least n_h users follow the protocol, so the sums contain Skellam noise of at least
+n_h times the variance of one device. The sensitivities are derived in :mod:`discreet.device.skellam_device`,
+and the loss in :mod:`discreet.accounting.skellam_loss`. Each user is in one batch, and plans are functions of
+earlier releases, so all batches together have the loss of the worst batch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -52,7 +53,10 @@ __all__ = [
 
 
 def _targets(query: ContextQuery, scale: float) -> list[float]:
-    """Return the variance of the noise of each block of cells, in squared units. scale : of the responses."""
+    """Return the variance of the noise of each block of cells in squared units.
+
+    scale : scale of the noise of the responses.
+    """
     unit = 2.0 ** -levels_of(query.features.dimension)
     found = []
     for name, _, diagonal in query.blocks:
@@ -90,14 +94,15 @@ def skellam_mechanism(
 
     The noise scale is the least, up to a relative 1e-6, whose loss is at most ``epsilon`` at ``delta``.
 
-    Raises ``ValueError`` if no noise scale up to 10^6 is enough.
+    Raises ``ValueError`` if no noise scale up to 10^4 is enough.
     """
-    low, high = 1e-3, 1e6
+    low, high = 1e-3, 1e4
     if _loss(query, _targets(query, high)).epsilon(delta) > epsilon:
         raise ValueError(f"epsilon = {epsilon!r}: no noise scale up to {high:g} is enough")
     while high > low * (1 + 1e-6):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if _loss(query, _targets(query, middle)).epsilon(delta) <= epsilon else (middle, high)
+        enough = _loss(query, _targets(query, middle)).epsilon(delta) <= epsilon
+        low, high = (low, middle) if enough else (middle, high)
     stated = Stated(delta, epsilon)
     return SkellamMechanism(query, schedule, randomness.kind, stated, high, tuple(honest))
 
@@ -341,7 +346,8 @@ class SumShuffler(Inbox):
     def output(self) -> BatchSum:
         """Return the sums of the batch and delete them.
 
-        The sums are also deleted if :class:`~discreet.mechanisms.shuffle.shuffle_session.BatchTooSmall` is raised.
+        The sums are also deleted if :class:`~discreet.mechanisms.shuffle.shuffle_session.BatchTooSmall` is
+        raised.
         """
         found = BatchSum(self._received, self._sums)
         self._sums, self._nonces, self._received, self._left = np.zeros_like(found.cells), set(), 0, 0
@@ -356,7 +362,7 @@ class SkellamChannel(ShuffledChannel):
     """Channel of sums over contexts with Skellam noise of all devices of a batch.
 
     In simulation, ``submit_sum`` takes the sums of truncated contributions in the units of
-    :class:`~discreet.device.skellam_device.SkellamDevice` (:meth:`exact_sums`).
+    :class:`~discreet.device.skellam_device.SkellamDevice` (``device.sums``).
     """
 
     record: ClassVar[type] = ContextRecord
@@ -392,7 +398,7 @@ class SkellamChannel(ShuffledChannel):
         own = self.query.to_cells(self.query.sum_tables(None, sums)) / device.cell_units
         reach = users / device.cell_units
         if (own != np.round(own)).any() or (np.abs(own) > reach).any():
-            raise ValueError(f"sums: must be sums of truncated contributions of {users} users, in whole units")
+            raise ValueError(f"sums: must be truncated contributions of {users} users, in whole units")
         source = np.random.Generator(np.random.Philox(np.random.SeedSequence([*key.tolist(), s.users])))
         half = np.repeat([users * v // 2 for v in device.variances], np.diff(self.query.offsets))
         return (own.astype(np.int64) + source.poisson(half) - source.poisson(half),)
