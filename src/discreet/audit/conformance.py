@@ -816,7 +816,7 @@ def _support_is_public(privatizer: str) -> None:
 
     for setup in _with_partners(privatizer):
         if setup.guarantee.trust == "none":
-            raise NotApplicable("exact sums show where nobody was; they promise nothing")
+            raise NotApplicable("exact sums show which cells are empty; they have no guarantee")
         reports = getattr(getattr(setup.start(Seeded(0)), "mechanism", None), "reports", None)
         if reports is not None:
             raise NotApplicable("every cell is a function of randomized messages, zeros too")
