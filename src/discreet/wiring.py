@@ -51,6 +51,12 @@ def _amplified() -> protocols.RecordClass:
     return AmplifiedRecord
 
 
+def _skellam() -> protocols.RecordClass:
+    from discreet.accounting.skellam_event import SkellamRecord
+
+    return SkellamRecord
+
+
 class _FixedClass(type):
     def __setattr__(cls, name: str, value: object = None) -> NoReturn:
         raise AttributeError(f"{cls.__name__}.{name} is fixed")
@@ -72,6 +78,7 @@ class WiredParts(metaclass=_FixedClass):
         ("flips", ("discreet.accounting.binomial_noise_event", "BinomialRecord", _flips)),
         ("declared", ("discreet.accounting.declared_event", "DeclaredRecord", _declared)),
         ("amplified", ("discreet.accounting.shuffle_amplification_event", "AmplifiedRecord", _amplified)),
+        ("skellam", ("discreet.accounting.skellam_event", "SkellamRecord", _skellam)),
     )
 
     @property

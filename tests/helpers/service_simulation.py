@@ -362,14 +362,17 @@ class World:
         # what is known from outside, and from commits
         self.log: dict[int, tuple[int, int, bytes]] = {}  # ticket: (plan, batch, body)
         self.released: dict[int, str] = {}
+        self.placed: dict[int, float] = {}  # ticket: time of the reservation
+        self.absent: set[int] = set()
         self.turn, self.over, self.busy = 0, False, PEOPLE + EXTRA
         self.users = [self.client(self, ticket) for ticket in self.tickets]
         on = lambda *values: rng.choice((0.0, *values))  # noqa: E731
         self.lossy, self.odd_clocks = on(0.05), on(0.5)
-        self.system.slow = on(0.03, 0.3)
-        self.system.faults = Faults(on(0.003), on(0.02), on(0.02), on(0.01))
+        self.system.slow = on(0.03, 0.3 if kind == "dictionary" else 0.6)
+        self.system.faults = Faults(on(0.003), on(0.02), on(0.02), on(0.01, 0.05))
         self.chaotic, self.calm = True, 0.0
-        self.backups = 0
+        # without steps of the clock, and threads that read it and are then held up
+        self.timely = not self.system.slow
 
     def say(self, *words: object) -> None:
         """Add a line to the trace."""
@@ -435,8 +438,12 @@ class World:
                 await asyncio.sleep(3.0 * rng.random())
                 faults.full = False
             if steps and rng.random() < 0.3:
-                self.system.step = rng.choice((-3600.0, -20.0, 0.0, 20.0, 3600.0))
+                self.timely = False
+                self.system.step = rng.choice((-3600.0, -20.0, 0.0, 20.0, 3600.0, 3600.0))
                 self.say("step", self.system.step)
+                if rng.random() < 0.5:
+                    await asyncio.sleep(rng.random())
+                    self.system.step = 0.0
         self.chaotic, self.lossy, self.system.slow = False, 0.0, 0.0
         self.system.faults, self.system.step = Faults(), 0.0
         self.calm = self.loop.clock
@@ -451,6 +458,9 @@ class World:
         process = self.processes[rng.choice("ab")]
         if rng.random() >= lossy:
             self.loop.call_later(0.05 * rng.random(), self._arrive, process, path, body, done)
+        if rng.random() < 0.25:  # an impatient client asks twice at once
+            other = self.processes[rng.choice("ab")]
+            self.loop.call_later(0.05 * rng.random(), self._arrive, other, path, body, None)
         if lossy and rng.random() < lossy:
             other = self.processes[rng.choice("ab")]
             self.loop.call_later(3.0 * rng.random(), self._arrive, other, path, body, None)
@@ -518,6 +528,7 @@ class World:
             known = self.log.setdefault(number, (plan, batch, body))
             _must(known == (plan, batch, body), f"ticket {number}: has two messages")
             _must(held.tickets[number] == (ANSWERED, plan), f"ticket {number}: has a message, not an answer")
+        self._check_times(held)
         states = [state for state, _ in held.tickets.values()]
         counts = {state: states.count(state) for state in (PLACED, ANSWERED, ABSENT)}
         placed, came, absent = (sum(plan[k] for plan in held.plans) for k in (1, 2, 3))
@@ -527,6 +538,16 @@ class World:
         _must(len(self.log) == came, f"{came} people came, and {len(self.log)} messages were stored")
         if self.study.close_rule == "resolved":
             self._check_batches(held, placed, came + absent)
+
+    def _check_times(self, held: Held) -> None:
+        """Nobody is absent before their time is over."""
+        for number, (state, _) in held.tickets.items():
+            if state == PLACED:
+                self.placed.setdefault(number, self.loop.clock)
+            elif state == ABSENT and number not in self.absent and number in self.placed:
+                self.absent.add(number)
+                early = self.placed[number] + ANSWER_WITHIN - self.loop.clock
+                _must(early < 0.1 or not self.timely, f"ticket {number}: is absent {early:.1f} s early")
 
     def _check_batches(self, held: Held, placed: int, resolved: int) -> None:
         sizes, times = dict[int, int](), [*map(int, self.study.times), self.study.users]

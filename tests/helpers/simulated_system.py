@@ -230,7 +230,7 @@ class _Lock:
 
     def __enter__(self) -> None:
         while self._held:
-            self._process.hold(0.01)
+            self._process.hold(0.05)
         self._held = True
 
     def __exit__(self, *_: object) -> None:
@@ -279,7 +279,9 @@ class SimulatedIo(Io):
         if rng.random() < 0.3:
             await asyncio.sleep(0.03 * rng.random())
         await self._resumed()
-        if not process.threads and rng.random() >= system.slow:
+        # a turn has many transactions, so it is held up more often than others
+        slow = max(system.slow, 0.1) if system.slow and function.__name__ == "_turn" else system.slow
+        if not process.threads and rng.random() >= slow:
             return function(*given)
         system.held += 1
         future, found = system.loop.create_future(), list[Any]()
@@ -324,7 +326,9 @@ class SimulatedIo(Io):
             raise Killed
         if place != "commit" and process.current is not None:
             chance = rng.random()
-            if chance < faults.freeze:
+            if process.resumes > system.loop.clock:
+                process.hold(process.resumes - system.loop.clock)
+            elif chance < faults.freeze:
                 process.hold(4.0 + 8.0 * rng.random())
             elif chance < 0.4:
                 process.hold(0.2 * rng.random() ** 2)

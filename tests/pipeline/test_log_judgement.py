@@ -67,6 +67,7 @@ def test_a_judgement_verifies_with_its_ledger(tmp_path):
     assert facts["gain"]["low"] > 0.0
     assert facts["value"]["estimate"] == pytest.approx(2 * 0.6, abs=0.1)  # in the units of the schema
     assert log_facts(tmp_path) is None
+    assert "no ledger was given" in verify_log(found.folder)[-1]
 
 
 @pytest.mark.parametrize("where", ["sums", "scale", "cap", "page", "shown", "schema", "foreign", "statement"])
@@ -155,7 +156,8 @@ def test_rows_are_refused_before_budget_is_spent(tmp_path, change, words):
     [
         ({"epsilon": 0.001}, "Nothing can be shown: .* Nothing was spent"), ({"delta": 0.01}, "delta"),
         ({"policy": "column:other"}, "'other'"), ({"cap": 0.0}, "cap"), ({"expected": 2.0}, "expected"),
-        ({"policy": "missing.json"}, "must be a policy"), ({"level": 1.0}, "level"), ({"rows": frame(0)}, "rows"),
+        ({"policy": "missing.json"}, "must be a policy"), ({"level": 1.0}, "level"),
+        ({"rows": frame(0)}, "rows"), ({"rows": frame(planned="a")}, "must hold numbers"),
     ],
 )  # fmt: skip
 def test_other_input_is_refused(tmp_path, change, words):

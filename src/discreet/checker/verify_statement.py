@@ -90,7 +90,7 @@ def sha256(data):
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 def read(path):
-    """Return the bytes of a regular file of at most a gigabyte, which is no link, folder, pipe or device."""
+    """Return the bytes of a regular file of at most a gigabyte. Links, folders, pipes and devices are refused."""
     need(path.is_file() and not path.is_symlink(), f"{path.name}: no such file, or a link, pipe or device")
     need(path.stat().st_size <= 2**30, NotCheckable(f"{path.name} has more than a gigabyte"))
     return path.read_bytes()

@@ -27,7 +27,7 @@ def judge(
         list[str] | None, typer.Option(help="Parquet or CSV file, or folder, of decisions. Repeatable.")
     ] = None,
     schema: Annotated[
-        Path | None, typer.Option(help="SCHEMA.toml with horizon = 1 and [context] with propensity.")
+        Path | None, typer.Option(help="SCHEMA.toml with horizon = 1 and a column of propensities.")
     ] = None,
     epsilon: BudgetEpsilon = None,
     delta: BudgetDelta = None,
@@ -62,7 +62,6 @@ def judge(
 ) -> None:
     """Judge a policy by logged decisions with known probabilities, or print the forecast (no --log)."""
     from discreet.data.schema import read_schema
-    from discreet.pipeline.log_judgement import forecast_log, forecast_sentence
 
     if schema is None:
         raise ValueError("schema is missing: give --schema SCHEMA.toml")
@@ -71,26 +70,30 @@ def judge(
     asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho}
     asked |= typed_pairs("set", option, _KEYS)
     if not log:
-        if users is None:
-            raise ValueError("log is missing: give --log FILE, or --users N for a forecast")
-        found = forecast_log(public, users, **asked)
-        if as_json:
-            print_json({"users": users, "least": found.least, "most": found.most, "hopeless": found.hopeless})
-        else:
-            console().print(forecast_sentence(found, public, asked.get("level", 0.95)), soft_wrap=True)
+        _forecast(public, users, asked, as_json)
         return
+    asked |= source_of(source, "delimiter", "decimal", "encoding") | {"anyway": anyway, "purpose": purpose}
     if users is not None:
         raise ValueError("users: must be left out with --log, whose rows are counted")
-    if policy is None or out is None:
-        raise ValueError("policy, out: must both be given: discreet judge POLICY --log FILE --out DIR")
-    _judge(policy, log, public, out, None if no_ledger or seed is not None else ledger, not no_ledger, seed,
-           as_json, anyway=anyway, purpose=purpose, **source_of(source, "delimiter", "decimal", "encoding"),
-           **asked)  # fmt: skip
+    _judge(policy, log, public, out, ledger, not no_ledger, seed, as_json, **asked)
+
+
+def _forecast(schema: Any, users: int | None, asked: dict[str, Any], as_json: bool) -> None:
+    """Print the forecast of a judgement."""
+    from discreet.pipeline.log_judgement import forecast_log, forecast_sentence
+
+    if users is None:
+        raise ValueError("log is missing: give --log FILE, or --users N for a forecast")
+    found = forecast_log(schema, users, **asked)
+    if as_json:
+        print_json({"users": users, "least": found.least, "most": found.most, "hopeless": found.hopeless})
+    else:
+        console().print(forecast_sentence(found, schema, asked.get("level", 0.95)), soft_wrap=True)
 
 
 def _judge(
-    policy: str, log: list[str], schema: Any, out: Path, path: Path | None, keep: bool, seed: int | None,
-    as_json: bool, **options: Any,
+    policy: str | None, log: list[str], schema: Any, out: Path | None, path: Path | None, keep: bool,
+    seed: int | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Judge a policy, and print the first sentence and the files of the folder."""
     from discreet.core.rng import Secure, Seeded
@@ -98,6 +101,8 @@ def _judge(
     from discreet.ledger.ledger import Ledger, default_path
     from discreet.pipeline.log_judgement import judge_log
 
+    if policy is None or out is None:
+        raise ValueError("policy, out: must both be given: discreet judge POLICY --log FILE --out DIR")
     if seed is not None and keep:
         raise ValueError("seed: must be given with --no-ledger, because seeded noise protects no user")
     book = None

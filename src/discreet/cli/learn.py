@@ -968,23 +968,12 @@ def verify(
         raise ValueError(f"folder = {str(folder)!r}: must be a folder that `discreet learn` made")
 
     from discreet.ledger.signatures import read_public_key
-    from discreet.pipeline.log_judgement import log_facts, verify_log
+    from discreet.pipeline.log_judgement import log_facts
     from discreet.pipeline.verify import verify as compared
 
     if (facts := log_facts(folder)) is not None:
-        if public_key or limit_key:
-            raise ValueError(
-                "public-key, limit-key: must be left out for a judgement of a log, which has no keys"
-            )
-        kept = ledger_of(folder, ledger, no_ledger, bool(facts.get("ledger")))
-        with kept or nullcontext():
-            unchecked = verify_log(folder, kept)
-        if as_json:
-            print_json({"ok": True, "not_checked": list(unchecked)})
-        else:
-            console().print(f"{folder}: files, guarantee, estimates and page follow from the noisy sums.")
-            console().print(f"Not checked: {', '.join(unchecked)}.", soft_wrap=True)
-        return
+        book = ledger_of(folder, ledger, no_ledger, bool(facts.get("ledger")))
+        return _verify_log(folder, book, as_json, bool(public_key or limit_key))
     signers = [read_public_key(one) for one in public_key or []]
     owner = None if limit_key is None else read_public_key(limit_key, "limit-key")
     learner = plugged(folder, plugin)
@@ -1048,6 +1037,28 @@ def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
             given = {key: value for key, value in options.items() if key != "preset" and value is not None}
             return registry.build("offline learner", one.name, None, given)
     return None
+
+
+def _verify_log(folder: Path, ledger: Ledger | None, as_json: bool, keys: bool) -> None:
+    """Check the folder of a judgement of a log, and print what was not checked.
+
+    - keys : True if a key was given, which raises ``ValueError``.
+    """
+    from contextlib import nullcontext
+
+    from discreet.pipeline.log_judgement import verify_log
+
+    if keys:
+        raise ValueError(
+            "public-key, limit-key: must be left out for a judgement of a log, which has no keys"
+        )
+    with ledger or nullcontext():
+        unchecked = verify_log(folder, ledger)
+    if as_json:
+        print_json({"ok": True, "not_checked": list(unchecked)})
+        return
+    console().print(f"{folder}: files, guarantee, estimates and page follow from the noisy sums.")
+    console().print(f"Not checked: {', '.join(unchecked)}.", soft_wrap=True)
 
 
 def ledger_of(

@@ -68,6 +68,13 @@ def serve(
     ] = False,
     new_head: NewHeadOption = False,
     migrate: MigrateOption = False,
+    rotate_key: Annotated[
+        bool, typer.Option("--rotate-key", help="Replace the service's key by a new one, and exit.")
+    ] = False,
+    recovery_key: Annotated[
+        Path | None,
+        typer.Option(help="With --rotate-key: file of the recovery key, if the service's key is lost."),
+    ] = None,
     accept_learner: Annotated[
         bool,
         typer.Option("--accept-learner", help="Go on with a learner that makes other plans than before."),
@@ -79,8 +86,12 @@ def serve(
     from discreet.service.dependencies import check_installed
 
     check_installed()
-    if sum((check, rehearse is not None, tickets is not None, operator, new_head, migrate)) > 1:
-        raise ValueError("--check, --dry-run, --tickets, --operator, --new-head, --migrate: give one of them")
+    if recovery_key is not None and not rotate_key:
+        raise ValueError("--recovery-key: must be given with --rotate-key")
+    if sum((check, rehearse is not None, tickets is not None, operator, new_head, migrate, rotate_key)) > 1:
+        raise ValueError(
+            "--check, --dry-run, --tickets, --operator, --new-head, --migrate, --rotate-key: one only"
+        )
     if stay < 0 or (stay and rehearse is None):
         raise ValueError(f"--stay = {stay}: must be a number of seconds, with --dry-run")
     announce_compilation()
@@ -100,6 +111,10 @@ def serve(
         return
     if migrate:
         _migrate(found, where)
+        return
+    if rotate_key:
+        public = running.rotate(found, where, recovery_key)
+        say(f"discreet: the public key is {public} now; clients with an earlier one follow GET /keys")
         return
     if (tickets is not None or operator) and found.shuffled:
         raise ValueError("--tickets, --operator: are of `discreet shuffler`, under shuffle trust")

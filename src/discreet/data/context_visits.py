@@ -33,7 +33,7 @@ from discreet.mechanisms.linear.context_sums import Visits
 
 __all__ = ["StoredVisits", "read_visits"]
 
-_MANY_MISSING, _MANY_OUTSIDE = 0.1, 0.05  # shares of cells from which a column is named in a warning
+_MANY_MISSING, _MANY_OUTSIDE = 0.5, 0.05  # shares of cells from which a column is named in a warning
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def read_visits(
     Warns
     -----
     UserWarning
-        If 10 % of the cells of a column are missing, or 5 % are out of range. The message is private.
+        If half of the cells of a column are missing, or 5 % are out of range. The message is private.
     """
     schema = source.schema
     if schema.context is None:

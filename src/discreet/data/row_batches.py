@@ -67,7 +67,8 @@ Progress = Callable[[str, int, int | None], None]
 
 BATCH_ROWS = 2**17
 CONTEXT = "context "  # begins the names of context columns in a batch; their numbers follow
-UNREAD = "unread"  # column of a batch: 1 where a cell of a context is neither empty nor a number
+# Column of a batch that is 1 where a cell of a context is neither empty nor a number.
+UNREAD = "unread"
 UNREADABLE = -1  # code for a cell that is neither an index nor a label of the schema
 _EXACT = 2.0**53
 _PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")

@@ -88,6 +88,7 @@ _STALE = (
     1.0,
     2.0,
 )  # seconds to wait before each new download while a cache returns an older plan
+_EARLIER = 4  # number of downloads until a plan that is earlier than the last one is rejected
 _COME_AGAIN = frozenset({408, 425, 429})  # 4xx codes after which the same request can succeed later
 _KEPT = "message, 1"
 _SPKI = bytes.fromhex("302a300506032b6570032100")  # DER prefix before the 32 bytes of an Ed25519 public key
@@ -444,6 +445,9 @@ class Client:
     timeout : number of seconds after which one try fails.
     http : an ``httpx.Client`` to use instead of a new client.
     pace : functions for the time, for waiting, and for random numbers.
+    witness : (number, link) of the newest release that this user has seen; the attribute of this name has it
+        after each plan. A plan with a smaller number is rejected, and so is a service whose log does not
+        contain this link: such a service was set back to an older database.
 
     Raises ``ValueError`` for an invalid argument, and ``ImportError`` if ``key`` is given and
     ``cryptography`` is not installed.
@@ -461,8 +465,11 @@ class Client:
         timeout: float = 30.0,
         http: httpx.Client | None = None,
         pace: Pace = Pace(),
+        witness: tuple[int, str] | None = None,
     ) -> None:
-        self._verify = None if key is None else _verifier(_public_key(key))
+        self._known = None if key is None else _public_key(key)
+        self._verify = None if self._known is None else _verifier(self._known)
+        self.witness = witness
         if type(tries) is not int or tries < 1:
             raise ValueError(f"tries = {tries!r}: must be a positive integer")
         self._http = http or httpx.Client(base_url=url, timeout=timeout)
@@ -495,12 +502,22 @@ class Client:
         ``ValueError`` if it exceeds the promise or is not signed with the key, and :class:`NoAnswer` if the
         service does not answer.
         """
-        headers = {"If-None-Match": self._tag} if self._tag else {}
-        answer, signed = self._asked("GET", "/plan", 200, _is_plan, cached=bool(self._tag), headers=headers)
-        if answer.status_code != 304:
+        for left in reversed(range(_EARLIER)):
+            headers = {"If-None-Match": self._tag} if self._tag else {}
+            answer, signed = self._asked(
+                "GET", "/plan", 200, _is_plan, cached=bool(self._tag), headers=headers
+            )
+            if answer.status_code == 304:
+                return self._book
             self._check(signed)
             self._check_promise(signed["content"])
+            # a cache, or a second process, can have an earlier plan for a moment
+            if left and self._is_earlier(signed["content"]):
+                self._pace.sleep(1.0)
+                continue
+            self._check_chain(signed["content"])
             self._book, self._tag = signed["content"], answer.headers.get("etag", "")
+            break
         return self._book
 
     def statement(self) -> Mapping[str, Any]:
@@ -535,8 +552,16 @@ class Client:
             raise ValueError(f"plan: asks for {given}, but epsilon = {most:g} was promised")
 
     def _check(self, signed: Mapping[str, Any]) -> None:
-        if self._verify is None:
+        if self._verify is None or self._is_signed(signed):
             return
+        followed = self._followed()
+        if followed is not None:
+            self._verify = followed
+        if followed is None or not self._is_signed(signed):
+            raise ValueError("plan: is not signed with the service's key")
+
+    def _is_signed(self, signed: Mapping[str, Any]) -> bool:
+        assert self._verify is not None
         text = json.dumps(
             signed["content"], sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
         )
@@ -544,8 +569,48 @@ class Client:
             good = self._verify(bytes.fromhex(signed["signature"]), f"discreet plan, 1\n{text}".encode())
         except ValueError:
             good = False
-        if not good:
-            raise ValueError("plan: is not signed with the service's key")
+        return good
+
+    def _followed(self) -> Callable[[bytes, bytes], bool] | None:
+        """Return the verifier of the service's current key, which signatures connect to the known key.
+
+        Returns None if the service has no rows from the known key to another one.
+        """
+        if self._shuffled or self._known is None:  # a shuffler has no rows
+            return None
+        try:
+            rows = self._asked("GET", "/keys", 200, lambda found: isinstance(found.get("keys"), list), True)[
+                1
+            ]
+            public = followed_key(rows["keys"], self._known.hex(), self._identity)
+        except (Turned, NoAnswer):
+            return None
+        return None if public is None else _verifier(bytes.fromhex(public))
+
+    def _is_earlier(self, book: Mapping[str, Any]) -> bool:
+        chain = book.get("chain")
+        turn = chain.get("turn") if isinstance(chain, dict) else None
+        return self.witness is not None and type(turn) is int and turn < self.witness[0]
+
+    def _check_chain(self, book: Mapping[str, Any]) -> None:
+        """Check that the service was not set back, and remember its newest release."""
+        chain, seen = book.get("chain"), self.witness
+        if seen is None and chain is None:  # a service of version 0.3.0
+            return
+        if not isinstance(chain, dict) or type(chain.get("turn")) is not int or not chain.get("link"):
+            raise ValueError("plan: has no chain of releases, which earlier plans had")
+        turn, link = chain["turn"], str(chain["link"])
+        if seen is not None and seen != (turn, link):
+            if turn <= seen[0]:
+                raise ValueError(
+                    f"plan: is of release {turn}, after one of release {seen[0]}: it was set back"
+                )
+            if not self._shuffled:  # a shuffler has no log
+                path = f"/log?from={seen[0]}"
+                found = self._asked("GET", path, 200, lambda one: isinstance(one.get("links"), list), True)[1]
+                if not {(*seen,), (turn, link)} <= {(one[0], one[1]) for one in found["links"]}:
+                    raise ValueError(f"plan: its log does not contain release {seen[0]} as it was seen")
+        self.witness = turn, link
 
     # --------------------------------------------------------------------------- taking part
     def place(self, ticket: str) -> PlanReservation:
@@ -705,6 +770,41 @@ class Client:
             wait = after + pace.random() * min(_LONGEST, _FIRST * 2.0 ** min(count - 1, 30))
             # the last try is made when the place expires
             pace.sleep(wait if left <= 0.0 else min(wait, left))
+
+
+def followed_key(rows: Any, known: str, identity: str | None = None) -> str | None:
+    """Return the current public key of a service, or None if the rows do not lead to it from a known key.
+
+    Parameters
+    ----------
+    rows : rows of ``GET /keys``. Each has a ``content`` with ``identity``, ``number``, ``public`` and
+        ``recovery``, the signature ``own`` by its public key, and the ``signature`` by ``signer``: the public
+        key of the row before, or its recovery key.
+    known : public key that the client has, 64 hexadecimal digits.
+    identity : identity of the study; None for any.
+    """
+    trusted: set[Any] = set()
+    current = None
+    try:
+        for row in rows:
+            content = row["content"]
+            if not trusted and content["public"] != known:
+                continue
+            if identity not in (None, content["identity"]):
+                return None
+            text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+            message = f"discreet key, 1\n{text}".encode()
+            signers = [(content["public"], row["own"])]
+            if trusted:
+                if row["signer"] not in trusted:
+                    return None
+                signers.append((row["signer"], row["signature"]))
+            if not all(_verifier(bytes.fromhex(one))(bytes.fromhex(sign), message) for one, sign in signers):
+                return None
+            current, trusted = str(content["public"]), {content["public"], content["recovery"]} - {None}
+    except (KeyError, TypeError, ValueError):
+        return None
+    return current
 
 
 def _verifier(key: bytes) -> Callable[[bytes, bytes], bool]:

@@ -1,8 +1,8 @@
 """Simulation of users with real-valued contexts, for contextual bandits.
 
 Users are simulated in chunks. The exact records of a chunk are added to the session in the same way as the
-records of real users. Under local privacy, the sum of the devices' messages is drawn from its exact
-distribution. With ``stepwise``, every device randomizes its own record. The regret of a user is the highest
+records of real users. Under local and shuffle privacy, the sum of the devices' messages is drawn from
+its distribution. With ``stepwise``, every device randomizes its own record. The regret of a user is the highest
 mean reward in the user's context minus the mean reward of the user's action. Total regret is the exact sum
 over users.
 """
@@ -231,14 +231,16 @@ class ContextSetup:
     def _submit(
         self, session: Any, records: ContextRecords, encoder: Any, plan: Plan, key: Any, users: int
     ) -> None:
-        if self.privatizer.trust != "local":
+        trust = self.privatizer.trust
+        if trust not in ("local", "shuffle"):
             if self.stepwise:
                 for record in records:
                     session.submit(record)
             else:
                 session.submit_many(records, session.open_plan.number)
         elif self.batched:
-            session.submit_sum(self.query.sums_of(records), len(records))
+            whole = session.device.sums(records) if trust == "shuffle" else self.query.sums_of(records)
+            session.submit_sum(whole, len(records))
         else:
             for i, record in enumerate(records):
                 session.submit(encoder(record, session.open_plan, SeededRng(key, users + i)))

@@ -35,10 +35,12 @@ def _channel_class(mechanism: Any) -> Any:
             from discreet.mechanisms.shuffle.shuffle_session import FlipChannel as channel
         case "AmplifiedMechanism":
             from discreet.mechanisms.shuffle.amplified_session import AmplifiedChannel as channel
+        case "SkellamMechanism":
+            from discreet.mechanisms.shuffle.skellam_session import SkellamChannel as channel
         case _:
             raise ValueError(
                 f"mechanism = {mechanism!r}: must be one of CountMechanism, LinearMechanism, FlipMechanism, "
-                "AmplifiedMechanism, BatchMechanism"
+                "AmplifiedMechanism, SkellamMechanism, BatchMechanism"
             )
     return channel
 

@@ -56,8 +56,12 @@ _SIZE = 2**20  # upper bound on the bytes of a folder, without the policy
 class LogJudgement:
     """Result of :func:`judge_log`.
 
-    folder : folder with ``judgement.json`` and ``judgement.md``. verdict : LogVerdict, in units of a reward
-    in [0, 1]. forecast : LogForecast, made before the release. text : content of ``judgement.md``.
+    Attributes
+    ----------
+    folder : folder with ``judgement.json`` and ``judgement.md``.
+    verdict : LogVerdict, in units of a reward in [0, 1].
+    forecast : LogForecast, made before the release.
+    text : content of ``judgement.md``.
     """
 
     __repr__ = brief
@@ -75,8 +79,15 @@ def forecast_log(
 ) -> LogForecast:  # fmt: skip
     """Return the width of the interval that :func:`judge_log` would find, from public facts only.
 
-    users : number of units. The other arguments are those of :func:`judge_log`. Raises ``ValueError`` if one
-    of them is out of its range.
+    schema : Schema of the log.
+
+    users : number of units.
+
+    epsilon, delta, rho : as for :func:`judge_log`.
+
+    cap, expected, least, level : as for :func:`judge_log`.
+
+    Raises ``ValueError`` if one of them is out of its range.
     """
     question = _question(_checked(schema), cap, expected, least)
     return question.forecast(users, _query(budget_of(epsilon, delta, rho)[0], True).std, level)
@@ -147,40 +158,74 @@ def judge_log(
         "purpose": purpose or f"judge {facts['policy']['name']} by a log", "level": level,
         "question": asdict(question), "noise": query.noise, "scale": query.scale, "grid": GRID,
     }  # fmt: skip
-    guarantee = guarantee_of("central", [query.record], randomness=randomness.kind, delta=delta)
-    copy = facts["policy"]["file"]
-    text = None if copy is None else Path(copy).read_text("utf-8")
-    facts["policy"]["file"] = None if text is None else POLICY_JSON
-    reservation = None
-    with room_for(out, _SIZE + (0 if text is None else 2 * len(text))):
-        if ledger is not None:
-            reservation = ledger.reserve(
-                schema.dataset, [query.record], delta=delta, users=users, purpose=facts["purpose"]
-            )
-    with spent(ledger, reservation):
-        sums = query.release(question.vectors(weights, rewards), question.clip, randomness).tolist()
-        facts |= {
-            "sums": sums, "guarantee": guarantee.to_dict(), "statement": guarantee.statement,
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "ledger": None if ledger is None or reservation is None else ledger_facts(ledger, reservation),
-        }  # fmt: skip
-        if ledger is None:
-            facts["warning"] = "NO LEDGER: this release was not recorded. Privacy losses of several add up."
-        verdict = question.read(sums, users, query.std, level)
-        facts |= _results(verdict, expects, schema)
-        with aside(out, ledger=None if ledger is None else ledger.path) as hidden:
-            write_schema(schema, hidden / SCHEMA)
+    facts["guarantee"] = guarantee_of(
+        "central", [query.record], randomness=randomness.kind, delta=delta
+    ).to_dict()
+    job = _LogRelease(out, schema, question, query, expects, facts, ledger, randomness)
+    return job.make(weights, rewards, delta)
+
+
+@dataclass(frozen=True, eq=False)
+class _LogRelease:
+    """Public facts of one judgement, before its budget is reserved."""
+
+    out: Path
+    schema: Schema
+    question: LogQuestion
+    query: ClippedSum
+    expects: LogForecast
+    facts: dict[str, Any]
+    ledger: Ledger | None
+    randomness: Randomness
+
+    def make(self, weights: Floats, rewards: Floats, delta: float) -> LogJudgement:
+        """Reserve the privacy cost in the ledger, draw the noise, and write the folder."""
+        facts, ledger, schema, users = self.facts, self.ledger, self.schema, len(rewards)
+        copy = facts["policy"]["file"]
+        text = None if copy is None else Path(copy).read_text("utf-8")
+        facts["policy"]["file"] = None if text is None else POLICY_JSON
+        reservation = None
+        with room_for(self.out, _SIZE + (0 if text is None else 2 * len(text))):
+            if ledger is not None:
+                reservation = ledger.reserve(
+                    schema.dataset, [self.query.record], delta=delta, users=users, purpose=facts["purpose"]
+                )
+        with spent(ledger, reservation):
+            vectors = self.question.vectors(weights, rewards)
+            sums = self.query.release(vectors, self.question.clip, self.randomness).tolist()
+            facts |= {
+                "sums": sums, "statement": Guarantee.from_dict(facts["guarantee"]).statement,
+                "date": datetime.now(UTC).isoformat(timespec="seconds"),
+                "ledger": None if ledger is None or reservation is None else ledger_facts(ledger,
+                reservation),
+            }  # fmt: skip
+            if ledger is None:
+                facts["warning"] = (
+                    "NO LEDGER: this release was not recorded. Privacy losses of several add up."
+                )
+            verdict = self.question.read(sums, users, self.query.std, facts["level"])
+            facts |= _results(verdict, self.expects, schema)
+            page, published = self._write(text)
+        if ledger is not None and reservation is not None:
+            ledger.mark(reservation, published)
+        return LogJudgement(self.out, verdict, self.expects, page)
+
+    def _write(self, text: str | None) -> tuple[str, dict[str, str]]:
+        """Write the folder. Returns the page, and the hashes of the files.
+
+        text : content of the policy's file, or None.
+        """
+        facts = self.facts
+        with aside(self.out, ledger=None if self.ledger is None else self.ledger.path) as hidden:
+            write_schema(self.schema, hidden / SCHEMA)
             if text is not None:
                 (hidden / POLICY_JSON).write_text(text, "utf-8", newline="")
             facts["files"] = {path.name: file_hash(path) for path in sorted(hidden.iterdir())}
-            page = _page(facts, schema)
+            page = _page(facts, self.schema)
             (hidden / PAGE).write_text(page, "utf-8", newline="\n")
             plain = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             (hidden / FACTS).write_text(plain, "utf-8", newline="\n")
-            published = {**facts["files"], FACTS: file_hash(hidden / FACTS), PAGE: file_hash(hidden / PAGE)}
-    if ledger is not None and reservation is not None:
-        ledger.mark(reservation, published)
-    return LogJudgement(out, verdict, expects, page)
+            return page, {**facts["files"], **{name: file_hash(hidden / name) for name in (FACTS, PAGE)}}
 
 
 def _checked(schema: Schema) -> Schema:
@@ -247,17 +292,9 @@ def _read(
     if rule is not None:
         order = [schema.context.columns.index(one) for one in rule[0].features.columns]
         probability = (rule[0](visits.contexts[:, order]) == visits.actions).astype(np.float64)
-    elif chosen is None:
-        probability = np.full(rows, 1.0 / schema.layout.actions)
     else:
-        found = pc.cast(table[chosen], pa.float64(), safe=False).to_numpy()
-        bad = np.flatnonzero(~((found >= 0.0) & (found <= 1.0)))
-        if bad.size:
-            raise DataError(
-                f"column {chosen!r}: {bad.size} rows are not in [0, 1], the first is row {bad[0]}",
-                {"propensity": int(bad.size)}, ("propensity", int(bad[0])),
-            )  # fmt: skip
-        probability = np.asarray(found, np.float64)
+        uniform = np.full(rows, 1.0 / schema.layout.actions)
+        probability = uniform if chosen is None else _probabilities(table, chosen)
     low = np.flatnonzero((probability > 0.0) & (logged < (question.least or 0.0)))
     if low.size:
         raise DataError(
@@ -270,6 +307,22 @@ def _read(
     told = {"name": name if rule is None else rule[1].name, "file": None if rule is None else str(rule[1])}
     facts = {"policy": {**told, "same_dataset": same}, "identified": bool(any(identified))}
     return question.weights(probability, logged), visits.targets, facts
+
+
+def _probabilities(table: pa.Table, name: str) -> Floats:
+    """Return the probabilities in a column. Raises ``DataError`` if a cell is not in [0, 1]."""
+    try:
+        found = pc.cast(table[name], pa.float64(), safe=False).to_numpy()
+    except pa.ArrowException:
+        text = f"column {name!r}: must hold numbers, has another text"
+        raise DataError(text, {"propensity": len(table)}, ("propensity", 0)) from None
+    bad = np.flatnonzero(~((found >= 0.0) & (found <= 1.0)))
+    if bad.size:
+        raise DataError(
+            f"column {name!r}: {bad.size} rows are not in [0, 1], the first is row {bad[0]}",
+            {"propensity": int(bad.size)}, ("propensity", int(bad[0])),
+        )  # fmt: skip
+    return np.asarray(found, np.float64)
 
 
 def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None]:
@@ -295,7 +348,7 @@ def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None]:
 
 
 def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
-    """Return the columns of all files. Raises ``ValueError`` if one is missing or there are no rows."""
+    """Return the columns of all files. Raises ``ValueError`` if a column or all rows are missing."""
     columns = schema.columns
     types: dict[str, Any] = dict.fromkeys(wanted, pa.float64())
     types[columns.action] = pa.int64() if schema.action_labels is None else pa.string()
@@ -494,7 +547,9 @@ def verify_log(folder: str | Path, ledger: Ledger | None = None) -> tuple[str, .
         raise ValueError(f"{folder / PAGE}: does not follow from {FACTS}")
     if ledger is not None:
         _held(folder, facts, ledger)
-    return ("that the sums are those of the log", "that the probabilities in the log are right")
+    unread = ledger is None and facts["ledger"] is not None
+    of_ledger = ("that the ledger has this release, because no ledger was given",) if unread else ()
+    return ("that the sums are those of the log", "that the probabilities in the log are right", *of_ledger)
 
 
 def _held(folder: Path, facts: Mapping[str, Any], ledger: Ledger) -> None:

@@ -37,6 +37,7 @@ from discreet.service.database import RequestResult, ReservationRequest, StaleWr
 from discreet.service.error_causes import cause, where
 from discreet.service.frozen_mechanism import frozen
 from discreet.service.ingest import Busy, Intake
+from discreet.service.key_history import set_first_row
 from discreet.service.message_validation import (
     CentralAdmission,
     LocalAdmission,
@@ -144,6 +145,8 @@ class Service:
         self.told = content
         signature = key.sign("discreet service, 1", content)
         store.bind_key(key.public)
+        if isinstance(self.writer, Writer):
+            set_first_row(self.study, store, key)
         self.statement = codec.canonical({**content, "signature": signature})
         self._tasks: list[asyncio.Task[None]] = []
         self.failed = ""  # reason why no more releases are made
@@ -332,6 +335,7 @@ class Service:
             "shuffler": None if study.shuffler is None else dict(study.shuffler),
             "answer_within": study.answer_within,
             "fallback": fallback,
+            "chain": {"turn": turn, "link": self.store.link(turn)},
         }
         signed = {
             "content": content, "key": self._key.public,
@@ -552,6 +556,22 @@ class Service:
         headers = {"ETag": f'"{found[1][:32]}"', "Cache-Control": "public, max-age=31536000, immutable"}
         return Response(found[0], 200, headers, "application/json")
 
+    async def log(self, first: str) -> Response:
+        """Handle GET /log: links of the published releases, versions and keys, for witnesses."""
+        known = first.isascii() and first.isdigit() and len(first) < 10
+        if not known:
+            raise ServiceError("malformed", "from: must be the number of a release")
+        links = await self.io.in_thread(self.store.log, int(first))
+        programs = await self.io.in_thread(self.store.programs)
+        rows = await self.io.in_thread(self.store.key_rows)
+        content = {"identity": self.study.identity, "links": links, "programs": programs, "keys": rows}
+        return _json(200, content, {"Cache-Control": "no-cache"})
+
+    async def keys(self) -> Response:
+        """Handle GET /keys: all keys of the service, each signed by the one before."""
+        rows = await self.io.in_thread(self.store.key_rows)
+        return _json(200, {"identity": self.study.identity, "keys": rows}, {"Cache-Control": "no-cache"})
+
     async def healthy(self) -> Response:
         """Handle GET /health."""
         try:
@@ -717,6 +737,14 @@ def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
     @app.get("/releases/{number}", **texts.releases)
     async def releases(request: Request) -> Response:
         return await service.released(request.path_params["number"])
+
+    @app.get("/log", **texts.log)
+    async def log(request: Request) -> Response:
+        return await service.log(request.query_params.get("from", "0"))
+
+    @app.get("/keys", **texts.keys)
+    async def keys() -> Response:
+        return await service.keys()
 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:

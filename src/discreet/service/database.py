@@ -19,6 +19,8 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 ``tokens``      SHA-256 of the operators' tokens.
 ``keys``        one row: the public key of the service's signatures, which users' devices know.
 
+``key_rows``    all keys of the service, each signed by the one before (:mod:`discreet.service.key_history`).
+
 ``serving``     one row: the rule that closes batches, "all" or "resolved".
 ``resolved``    with the rule "resolved": for each batch and plan, how many users answered or are absent.
 
@@ -67,6 +69,7 @@ Therefore sums and noise do not depend on arrival times. The arrival times are n
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import sqlite3
@@ -184,6 +187,12 @@ resolved_table = sql.Table(
     sql.Column("plan", sql.BigInteger, primary_key=True, autoincrement=False),
     sql.Column("came", sql.BigInteger, nullable=False),
     sql.Column("absent", sql.BigInteger, nullable=False),
+)
+_key_rows = sql.Table(
+    "key_rows",
+    _meta,
+    sql.Column("number", sql.Integer, primary_key=True, autoincrement=False),
+    sql.Column("body", sql.Text, nullable=False),
 )
 _serving = sql.Table(
     "serving",
@@ -647,6 +656,35 @@ class Store:
                 f"key = {public}: is not the one that this study was begun with, {known}; people's devices "
                 "were given that one, and would refuse what another one signs: put its file back"
             )
+
+    def key_rows(self) -> list[dict[str, Any]]:
+        """Return all keys of the service, in order."""
+        with self._reading() as connection:
+            rows = connection.execute(sql.select(_key_rows.c.body).order_by(_key_rows.c.number)).scalars()
+            return [json.loads(one) for one in rows]
+
+    def add_key_row(self, row: Mapping[str, Any]) -> None:
+        """Store the next key of the service. A later key than the first becomes the current one.
+
+        Raises ``ValueError`` if a process serves the database, except for the first key.
+        """
+        number, public = int(row["content"]["number"]), row["content"]["public"]
+        values = {"number": number, "body": json.dumps(row)}
+        try:
+            with self.migrating() if number else self._writing() as connection:
+                connection.execute(_key_rows.insert().values(values))
+                connection.execute(_keys.update().values(public=public))
+        except sql.exc.IntegrityError:
+            if number:
+                raise
+
+    def log(self, first: int) -> list[tuple[int, str]]:
+        """Return the links of all published releases from number ``first``."""
+        with self._reading() as connection:
+            turn = sql.select(_study.c.turn).scalar_subquery()
+            known = _links.c.number >= first, _links.c.number <= turn
+            rows = connection.execute(sql.select(_links).where(*known).order_by(_links.c.number))
+            return [(int(row.number), str(row.link)) for row in rows]
 
     def has_people(self) -> bool:
         """Return True if a user has taken a place, or if a release of users' data exists."""

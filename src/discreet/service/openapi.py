@@ -95,6 +95,8 @@ class Texts:
         self.tickets = _tickets()
         self.releases = _releases()
         self.statement = _statement()
+        self.log = _log()
+        self.keys = _keys()
         self.health = _health()
         self.metrics = _metrics()
 
@@ -260,6 +262,24 @@ def _statement() -> dict[str, Any]:
         "summary": "Guarantee, who sees what, and what noise does not hide; signed",
         "response_model": None,
         "responses": {200: _answer("The statement.", {"type": "object"})},
+    }
+
+
+def _log() -> dict[str, Any]:
+    number = {"name": "from", "in": "query", "schema": {"type": "integer", "minimum": 0}, "example": 0}
+    return {
+        "summary": "Links of the published releases, versions that served the study, keys",
+        "response_model": None,
+        "responses": {200: _answer("The log.", {"type": "object"})} | _refusals(400),
+        "openapi_extra": {"parameters": [number]},
+    }
+
+
+def _keys() -> dict[str, Any]:
+    return {
+        "summary": "All keys of the service, each signed by the one before",
+        "response_model": None,
+        "responses": {200: _answer("The keys.", {"type": "object"})},
     }
 
 

@@ -13,7 +13,7 @@ version  content
 =======  ==================================================================================================
 0        databases of 0.2.0 and 0.3.0; some of them have the tables ``keys``, ``resolved`` and ``serving``
 1        all of these tables, and the column ``batch`` of ``messages``
-2        chain (``links``, ``beats``) and versions (``program``); the mechanism is that of the stored session
+2        chain, keys, versions of the library; the mechanism is that of the stored session
 =======  ==================================================================================================
 """
 
@@ -55,7 +55,7 @@ def _to_1(store: Store, connection: Connection, study: Study) -> None:
 
 def _to_2(store: Store, connection: Connection, study: Study) -> None:
     """Add the chain of all stored releases, and freeze the mechanism of the stored session."""
-    for name in ("links", "beats", "program", "schema"):
+    for name in ("links", "beats", "program", "schema", "key_rows"):
         tables.TABLES[name].create(connection, checkfirst=True)
     store.link_all(connection)
     state = connection.execute(sql.select(tables.TABLES["state"].c.session)).scalar()

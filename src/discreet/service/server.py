@@ -25,6 +25,7 @@ from discreet.service.app import Door, Lane, Service, application
 from discreet.service.connection_limits import HEAD_BYTES, protocol
 from discreet.service.database import Store
 from discreet.service.frozen_mechanism import first_program, note_program
+from discreet.service.key_history import finish_rotation, rotate_key
 from discreet.service.ledger_reservation import publish, reserve
 from discreet.service.release_chain import OldDatabase, check_head, head_of, new_head
 from discreet.service.release_worker import begin_study
@@ -34,7 +35,8 @@ from discreet.service.system_io import SYSTEM, Io
 
 __all__ = [
     "all_in_background", "begin_new_head", "both_in_background", "database_of", "in_background", "key_of",
-    "migrate", "opened", "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at", "without_password",
+    "migrate", "opened", "opened_shuffler", "rotate", "serve", "serve_shuffler", "shuffler_key_at",
+    "without_password",
 ]  # fmt: skip
 
 log = logging.getLogger("discreet.service")
@@ -62,6 +64,8 @@ def key_of(study: Study, store: Store | None = None) -> PrivateKey:
     Their devices would reject all signatures of a new key.
     """
     path = study.path(study.key)
+    if store is not None:
+        finish_rotation(path, store)
     if store is not None and not path.exists() and (store.public_key() or store.has_people()):
         known = store.public_key()
         whose = "" if known is None else f", {short(known)}"
@@ -125,6 +129,17 @@ def migrate(study: Study, database: str) -> tuple[int, Path | None]:
     store = Store(database)
     try:
         return schema_migrations.migrate(study, store)
+    finally:
+        store.close()
+
+
+def rotate(study: Study, database: str, recovery_key: Path | None = None) -> str:
+    """Replace the service's key; see :func:`discreet.service.key_history.rotate_key`."""
+    store = Store(database)
+    try:
+        if not _is_begun(study, store):
+            raise ValueError(f"database = {without_password(database)!r}: does not hold this study")
+        return rotate_key(study, store, recovery_key)
     finally:
         store.close()
 

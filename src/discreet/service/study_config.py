@@ -56,6 +56,7 @@ The file has the format TOML. All its values are public, and they are fixed befo
 
     [service]
     key = "service.key"        # signs plans and statement; made only at the first start
+    recovery = "9f3c..."       # public key that can replace a lost one (--rotate-key); left out: none
     origins = ["https://page.example"]  # sites whose pages can use the service; left out: none
 
     [rehearsal]                # simulated users of `--dry-run`; never read by a real study
@@ -109,7 +110,7 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "ledger": ("dataset", "path"),
     "chain": ("head",),
     "shuffler": ("url", "key"),
-    "service": ("key", "origins"),
+    "service": ("key", "origins", "recovery"),
     "rehearsal": ("env", "options", "seed"),
 }
 _FREE = ("chain", "service", "rehearsal")  # tables that can change after the first start
@@ -157,6 +158,8 @@ class Study:
         under shuffle trust, and not allowed otherwise.
     key : str
         Path of the file with the private key that signs plans and the statement.
+    recovery : str, optional
+        Public key (64 hexadecimal digits) that can replace ``key`` (:mod:`discreet.service.key_history`).
     head : str, optional
         Path of the head of the chain of releases; None for a file beside the database.
     origins : list of str
@@ -194,6 +197,7 @@ class Study:
     ledger: Mapping[str, Any] | None = None
     shuffler: Mapping[str, Any] | None = None
     key: str = "service.key"
+    recovery: str | None = None
     head: str | None = None
     origins: tuple[str, ...] = ()
     rehearsal: Mapping[str, Any] = field(default_factory=dict)
@@ -222,6 +226,11 @@ class Study:
             after = checks.real("people.closes_after", self.closes_after, self.answer_within)
             put(self, "closes_after", after)
         put(self, "origins", _origins(self.origins))
+        if self.recovery is not None and not is_key(self.recovery):
+            raise ValueError(
+                f"service.recovery = {checks.said(self.recovery)}: must be a public key, 64 "
+                "hexadecimal digits"
+            )
         if self.head is not None and not (isinstance(self.head, str) and self.head):
             raise ValueError(f"chain.head = {checks.said(self.head)}: must be the path of a file")
         least = checks.integer("serving.in_flight_least", self.in_flight_least, 1, 10**6)
@@ -476,6 +485,7 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
         ledger=ledger,
         shuffler=table.get("shuffler"),
         key=table.get("service", {}).get("key", "service.key"),
+        recovery=table.get("service", {}).get("recovery"),
         head=table.get("chain", {}).get("head"),
         origins=table.get("service", {}).get("origins", ()),
         rehearsal=table.get("rehearsal", {}),

@@ -203,3 +203,18 @@ def test_explorers_become_fewer():
                 begins.append(session.users)
     for first, end in itertools.pairwise(begins[1:]):
         assert explorers.get(first, 0) == round((end - first) * 0.5 * (1 - first / 1000) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("privatizer", "scale"),
+    [
+        (dr.NoPrivacy(), 1.0), (dr.Central(epsilon=100.0, delta=1e-6), 1.0),
+        (dr.Central(epsilon=10.0, delta=1e-6), 0.5), (dr.Central(epsilon=1.0, delta=1e-6), 0.5),
+        (dr.Local(epsilon=10.0, delta=1e-6), 0.5), (dr.Central(epsilon=1.0), 0.5),
+    ],
+)  # fmt: skip
+def test_large_noise_needs_smaller_draws(privatizer, scale):
+    """Noise of scale 1.04 / mu of a response, or of its Laplace law, is at least 1/2 or below it."""
+    learner, own = LinearBandit(), spec(1000, budget=getattr(privatizer, "budget", None))
+    assert learner._scale(own) == scale
+    assert LinearBandit(thompson_scale=0.3)._scale(own) == 0.3

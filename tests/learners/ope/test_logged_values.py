@@ -17,7 +17,7 @@ QUIET = ClippedSum(LogQuestion.SIZE, "gaussian", 2.0**-20)  # almost no noise
 
 
 def world(seed=0, n=4000, effect=0.3):
-    """Return weights, rewards, and the true value and gain of a policy that takes the best of three actions."""
+    """Return weights, rewards, and the true value and gain of the policy that takes the best action."""
     draw = np.random.default_rng(seed)
     best, logged = draw.integers(3, size=n), np.array([0.1, 0.3, 0.6])
     a = draw.choice(3, n, p=logged)
@@ -65,6 +65,11 @@ def test_estimates_without_noise(least):
             (w * (y - found.snips)).std() / math.sqrt(len(y)), rel=0.02
         )
     assert found.shown == (found.gain.low > 0.0)
+
+
+def test_tiny_probabilities_give_the_cap_without_a_warning():
+    found = LogQuestion(10.0).weights([1.0, 0.5, 0.0, 0.3], [5e-324, 1e-310, 5e-324, 0.6])
+    assert found.tolist() == [10.0, 10.0, 0.0, 0.5]
 
 
 def test_a_wrong_least_probability_is_not_used():

@@ -76,7 +76,9 @@ def composition(claim: Guarantee) -> tuple[str, ...]:
             f"{len(claim.kinds)} kinds of batches, each user in one: {stated}, that of the worst",
         )
     number = len(claim.records)
-    if any(record.numerical for record in claim.records):
+    if any(record.noise == "skellam" for record in claim.records):
+        sums = f"{stated} by the best Renyi order"
+    elif any(record.numerical for record in claim.records):
         sums = f"{stated} by its privacy-loss distribution"
     elif claim.rho is None:
         sums = f"epsilon adds to {up(claim.epsilon, 6)}, delta 0"

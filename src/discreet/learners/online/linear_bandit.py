@@ -186,7 +186,8 @@ class LinearBandit(Knobs):
         Share of users who explore in the first batches; it falls like (1 - n/K)^2. None: 1/2 (local privacy:
         1/10).
     thompson_scale : float
-        Scale of the explorers' random coefficients, in posterior standard deviations, at least 0.
+        Scale of the explorers' random coefficients, in posterior standard deviations, at least 0. None: 1/2
+        if the noise of one sum is at least as large as the error of a reward (1/2), else 1.
     growth : float
         A batch ends when the number of users has grown by this factor, above 1. None: 1.5 (local privacy:
         1.2).
@@ -209,12 +210,13 @@ class LinearBandit(Knobs):
     growth: float | None = None
     first: int | None = None
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {"thompson_scale": 1.0}}
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         put = object.__setattr__
-        put(self, "thompson_scale", checks.real("thompson_scale", self.thompson_scale, 0.0))
+        if self.thompson_scale is not None:
+            put(self, "thompson_scale", checks.real("thompson_scale", self.thompson_scale, 0.0))
         if self.explore_share is not None:
             put(self, "explore_share", checks.real("explore_share", self.explore_share, 0.0, 1.0))
         if self.growth is not None:
@@ -248,6 +250,14 @@ class LinearBandit(Knobs):
         if budget is not None and budget.private:
             needed *= max(1.0, 0.75 * _noise_scale(self.query(spec), spec))
         return max(1, math.floor(min(needed, users / (128 if _local(spec) else 8))))
+
+    def _scale(self, spec: ProblemSpec) -> float:
+        if self.thompson_scale is not None:
+            return self.thompson_scale
+        if spec.budget is None or not spec.budget.private:
+            return 1.0
+        response = _noise_scale(self.query(spec), spec) / _GRAM_RATIO
+        return 0.5 if response >= math.sqrt(SIGMA2) else 1.0
 
     # --------------------------------------------------------------------------- planning
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> ContextState:
@@ -288,7 +298,7 @@ class LinearBandit(Knobs):
         if state.part == 0 and explorers < size:
             plan = Plan(state.mean, size - explorers, {"random": np.zeros(1)}, last=not explorers)
             return plan, replace(state, part=1 if explorers else 2)
-        context = {"random": np.zeros(1), "root": float(self.thompson_scale or 0.0) * state.root}
+        context = {"random": np.zeros(1), "root": self._scale(state.spec) * state.root}
         return Plan(state.mean, explorers, context), replace(state, part=2)
 
     def _read(self, state: ContextState, release: Release) -> ContextState:

@@ -6,12 +6,12 @@ weight is w = min(pi / p, M).
 
 **Release.** With u = w / M, each unit adds the vector v = (u y, o u, k y, s u^2 y, s o u^2). The factors
 o = sqrt(r) for the public guess r of the mean reward, k = 1 / sqrt(M) and s = 0.3 are public. Neighbours: one
-unit is replaced, and the number n of units is public. Every entry of v is in the interval from 0 to its
-factor, so v is in a box with diagonal D = sqrt(1 + o^2 + k^2 + s^2 + s^2 o^2), and ||v - v'|| <= D. The units
-(u, y) = (0, 0) and (1, 1) attain it. For the sums of w y and w alone (o = 1, k = s = 0), the sensitivity is M
-D = sqrt(2) M. The centre of the box is subtracted, and
-:class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum` adds noise: its bound is C = D / 2, and no vector
-is longer.
+unit is replaced, and the number n of units is public. Every entry of v is
+between 0 and its factor. The vectors are therefore in a box with the diagonal D, where D^2 = 1 + o^2 + k^2 +
+s^2 + s^2 o^2, and ||v - v'|| <= D. The units (u, y) = (0, 0) and (1, 1) attain it. For the sums of w y and w
+alone (o = 1, k = s = 0), the sensitivity is M D = sqrt(2) M. The centre of the box is subtracted. Noise is
+added by :class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum` with C = D / 2, so that no vector is
+longer than C.
 
 **Estimates.** E[w y] is the inverse propensity score (IPS), and E[w y] / E[w] its self-normalised form
 (SNIPS).
@@ -31,8 +31,8 @@ long tail.
 The gain is the value minus the mean reward of the log. It is *shown* if its interval is above 0. Conditions:
 the probabilities are those with which actions were drawn, and the policy was not made from these decisions.
 
-A doubly robust estimate with a public model q of rewards is not offered. Its terms q(x, pi) + w (y - q(x, a))
-have a range of at least M + 1 in place of M, and up to 2 M + 1 if q can have any value in [0, 1].
+A doubly robust estimate with a public model q of rewards is not offered. The range of its terms q(x, pi) +
+w (y - q(x, a)) is at least M + 1 instead of M. It is 2 M + 1 if q can have any value in [0, 1].
 """
 
 from __future__ import annotations
@@ -62,8 +62,11 @@ _CLEAR = 4.0  # standard deviations of E[w]: distance from 0 that SNIPS needs, a
 class LogEstimate:
     """Estimate with its interval, in [0, 1] for a value and [-1, 1] for a gain.
 
-    estimate, low, high : estimate and interval. deviation : standard deviation of the estimate. sampling,
-    noise : its parts.
+    Attributes
+    ----------
+    estimate, low, high : estimate and its interval.
+    deviation : standard deviation of the estimate.
+    sampling, noise : parts of the deviation.
     """
 
     __repr__ = brief
@@ -80,9 +83,16 @@ class LogEstimate:
 class LogVerdict:
     """Value and gain of a policy on logged decisions.
 
-    value, gain : LogEstimate. ``method`` : "snips" or "ips", which gave them. ips : E[w y]. snips : E[w y] /
-    E[w], None if E[w] is not above its noise. weight : E[w]. logged : mean reward in the log. level : level
-    of both intervals. users : number of units.
+    Attributes
+    ----------
+    value, gain : LogEstimate of each.
+    ``method`` : "snips" or "ips", from which both follow.
+    ips : E[w y].
+    snips : E[w y] / E[w], or None if E[w] is not above its noise.
+    weight : E[w].
+    logged : mean reward in the log.
+    level : level of both intervals.
+    users : number of units.
     """
 
     __repr__ = brief
@@ -107,8 +117,12 @@ class LogVerdict:
 class LogForecast:
     """Half widths of the interval of a gain before the release, in units of a reward in [0, 1].
 
-    users : number of units. least : half width from the noise and the number of units if all weights are 1.
-    most : half width if all weights are 0 or M. expected : public guess of the mean reward.
+    Attributes
+    ----------
+    users : number of units.
+    least : half width from the noise and the number of units if all weights are 1.
+    most : half width if all weights are 0 or M.
+    expected : public guess of the mean reward.
     """
 
     users: int
@@ -178,7 +192,9 @@ class LogQuestion:
 
         policy : (n,) probabilities of the actions under the policy. logged : (n,) when they were taken.
         """
-        found: Floats = np.minimum(np.asarray(policy, np.float64) / np.asarray(logged, np.float64), self.cap)
+        with np.errstate(over="ignore"):  # a tiny probability gives the cap; a warning would reveal data
+            ratio = np.asarray(policy, np.float64) / np.asarray(logged, np.float64)
+        found: Floats = np.minimum(ratio, self.cap)
         return found
 
     def vectors(self, weights: ArrayLike, rewards: ArrayLike) -> Floats:
@@ -210,9 +226,13 @@ class LogQuestion:
     def read(self, sums: ArrayLike, users: int, std: float, level: float = 0.95) -> LogVerdict:
         """Return the verdict from the noisy sums.
 
-        sums : (5,) noisy sums, in units of C. users, std : as for :meth:`noise`. level : level of the
-        intervals, in (0, 1). Raises ``ValueError`` if ``sums`` has another shape or the level is out of its
-        range.
+        sums : (5,) noisy sums, in units of C.
+
+        users, std : as for :meth:`noise`.
+
+        level : level of the intervals, in (0, 1).
+
+        Raises ``ValueError`` if ``sums`` has another shape or the level is out of its range.
         """
         level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
         z = NormalDist().inv_cdf(0.5 + level / 2.0)
@@ -222,7 +242,7 @@ class LogQuestion:
         snips = wy / w if clear else None
         wwy = self._padded(wwy, wy, (float(noise[3]), float(noise[0])))
         ww = self._padded(ww, w, (float(noise[4]), float(noise[1])))
-        rest = _Ends(self, z, users, noise)
+        rest = _LogInterval(self, z, users, noise)
         exact = self.exact and abs(w - 1.0) <= _CLEAR * math.hypot(float(noise[1]), math.sqrt(ww / users))
         if exact and snips is not None:
             v = min(max(snips, 0.0), 1.0)
@@ -273,7 +293,7 @@ class LogQuestion:
 
 
 @dataclass(frozen=True, eq=False)
-class _Ends:
+class _LogInterval:
     """Facts from which intervals follow."""
 
     question: LogQuestion
@@ -286,8 +306,11 @@ class _Ends:
     ) -> LogEstimate:
         """Return an estimate with its interval.
 
-        spread : variance of one unit's influence. coefficients : of (w y, w, y). tails : largest influence of
-        a unit that makes the estimate too high, and too low.
+        spread : variance of one unit's influence.
+
+        coefficients : those of w y, w and y.
+
+        tails : largest influence of a unit that makes the estimate too high, and too low.
         """
         users, z = self.users, self.z
         noise = float(np.linalg.norm(np.array(coefficients) * self.noise[:3]))

@@ -117,6 +117,17 @@ class ContextQuery(LinearQuery):
         """Shape of each family, by name. The first axis is the block."""
         return self.form.shapes
 
+    @property
+    def row_families(self) -> Mapping[str, tuple[int, ...]]:
+        """Shape of each family, by name."""
+        return self.families
+
+    def check_coefficients(self, policy: Any) -> None:
+        """Raise ``ValueError`` unless the ``policy`` of a plan is a finite table (blocks, p)."""
+        shape, given = self.form.shapes[RESPONSE], np.asarray(policy)
+        if given.shape != shape or given.dtype.kind not in "fiu" or not np.isfinite(given).all():
+            raise ValueError(f"plan.policy has shape {given.shape}: must be {shape} finite coefficients")
+
     @cached_property
     def form(self) -> ContextForm:
         """Public configuration that a device needs for its contribution."""

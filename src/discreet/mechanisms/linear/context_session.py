@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from discreet.core.releases import Message, Plan
 from discreet.core.session import ChannelSession
 from discreet.mechanisms.linear.context_query import ContextQuery, ContextRecord, ContextRecords
@@ -29,10 +27,7 @@ class ContextChannel(LinearChannel):
 
     def check_policy(self, s: ChannelSession, plan: Plan) -> None:
         """Raise ``ValueError`` unless the policy of a plan is a finite table of coefficients (blocks, p)."""
-        shape = self.query.features.blocks, self.query.features.dimension
-        policy = np.asarray(plan.policy)
-        if policy.shape != shape or policy.dtype.kind not in "fiu" or not np.isfinite(policy).all():
-            raise ValueError(f"plan.policy has shape {policy.shape}: must be {shape} finite coefficients")
+        self.query.check_coefficients(plan.policy)
 
     def add_many(self, s: ChannelSession, records: Any) -> None:
         """Count the users of checked records and then add the records.

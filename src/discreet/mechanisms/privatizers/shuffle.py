@@ -22,7 +22,7 @@ from discreet.core.rng import Randomness
 from discreet.mechanisms.interfaces import Budget, Mechanism
 from discreet.mechanisms.open_session import Proposes
 from discreet.mechanisms.privatizers.base import checked_weights, shares_of
-from discreet.mechanisms.query_checks import check_source, continual_query, has_batches, private_schedule
+from discreet.mechanisms.query_checks import check_source, continual_query, has_batches, is_linear, private_schedule
 from discreet.mechanisms.shuffle.shuffle_mechanisms import FlipMechanism, batch_ends
 from discreet.utils.config import Knobs
 
@@ -37,7 +37,9 @@ class Shuffle(Knobs, Proposes):
     """Privatizer of shuffle privacy: devices randomize messages, and a shuffler releases sums of batches.
 
     No party sees a trajectory. The privatizer works with every learner that has a public schedule, if each
-    user contributes one bit to each counter. The privatizer does not support sums that are pooled over steps,
+    user contributes one bit to each counter. For sums over contexts (linear-bandit), each device adds a share of
+    integer Skellam noise (:mod:`discreet.mechanisms.shuffle.skellam_session`), and only ``epsilon``, ``delta`` and
+    ``dishonest`` apply. The privatizer does not support sums that are pooled over steps,
     or group returns. The relative noise decreases with the size of the batches.
 
     Parameters
@@ -134,9 +136,17 @@ class Shuffle(Knobs, Proposes):
             from discreet.mechanisms.batch_queries import batch_mechanism
 
             return batch_mechanism(self, query, schedule, randomness)
-        query, schedule = continual_query(query), private_schedule(schedule)
+        contexts = type(query).__name__ == "ContextQuery" and is_linear(query)
+        query = query.copy() if contexts else continual_query(query)
+        schedule = private_schedule(schedule)
         assert self.epsilon is not None and self.delta is not None
         sizes = np.diff(batch_ends(schedule), prepend=0).tolist()
+        if contexts:
+            self._check_sums()
+            from discreet.mechanisms.shuffle.skellam_session import skellam_mechanism
+
+            honest = [self.honest(size) for size in sizes]
+            return skellam_mechanism(query, schedule, randomness, honest, self.epsilon, self.delta)
         if self.randomizer == "amplified":
             # imported here, because the imported module extends the shuffle session
             from discreet.mechanisms.shuffle.amplified_session import amplified_mechanism
@@ -147,6 +157,15 @@ class Shuffle(Knobs, Proposes):
         noises = tuple(by_size[size] for size in sizes)
         stated = Stated(self.delta, self.epsilon)
         return FlipMechanism(query, schedule, randomness.kind, stated, noises, self._words())
+
+    def _check_sums(self) -> None:
+        given = {"randomizer": "bits", "calibration": "joint", "weights": None}
+        for name, default in given.items():
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name} = {getattr(self, name)!r}: is for counts; sums over contexts have Skellam noise, "
+                    "calibrated by its Renyi divergence"
+                )
 
     def _words(self) -> str:
         words = f"bits and coin flips, {self.calibration} calibration"

@@ -81,12 +81,14 @@ def _shuffle() -> tuple[type, ...]:
     from discreet.accounting.binomial_noise_event import BinomialRecord
     from discreet.accounting.noise_distributions.binomial import BinomialLaw
     from discreet.accounting.shuffle_amplification_event import AmplifiedRecord
+    from discreet.accounting.skellam_event import SkellamRecord
     from discreet.device.shuffle_payload import Family, SessionConfig
     from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
+    from discreet.mechanisms.shuffle.skellam_session import SkellamMechanism
 
     return (
         AmplifiedMechanism, AmplifiedRecord, BinomialLaw, BinomialRecord, Family, FlipMechanism, Flips,
-        SessionConfig,
+        SessionConfig, SkellamMechanism, SkellamRecord,
     )  # fmt: skip
 
 
@@ -106,7 +108,7 @@ _GROUPS: dict[Callable[[], tuple[type, ...]], tuple[str, ...]] = {
     ),
     _shuffle: (
         "AmplifiedMechanism", "AmplifiedRecord", "BinomialLaw", "BinomialRecord", "Family", "FlipMechanism",
-        "Flips", "Form",
+        "Flips", "Form", "SkellamMechanism", "SkellamRecord",
     ),
 }  # fmt: skip
 """Functions that import classes, and the names of these classes in files."""

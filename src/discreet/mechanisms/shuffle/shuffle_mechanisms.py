@@ -95,18 +95,20 @@ class ShuffledMechanism(SumMechanism):
     The sizes of all batches are known, and one privacy record covers all batches.
     """
 
-    query: CountQuery
+    query: Any
     schedule: Schedule
     source: Literal["seeded", "secure"]
     stated: Stated
 
+    asks: ClassVar[type] = CountQuery  # class of the query
+
     def __post_init__(self) -> None:
-        checks.exactly("query", self.query, CountQuery)
+        checks.exactly("query", self.query, self.asks)
         checks.exactly("schedule", self.schedule, Schedule)
         checks.choice("source", self.source, ("seeded", "secure"))
         checks.exactly("stated", self.stated, Stated)
         checks.real("stated.delta", self.stated.delta, accountant.LEAST_DELTA, 1.0, open_high=True)
-        if self.query.episodes > 1:
+        if getattr(self.query, "episodes", 1) > 1:
             raise ValueError(f"query.episodes = {self.query.episodes}: must be 1, a user sends one message")
         object.__setattr__(self, "query", self.query.copy())
         object.__setattr__(self, "schedule", replace(self.schedule))

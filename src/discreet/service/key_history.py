@@ -1,0 +1,125 @@
+"""Keys of a service, from the first one to the current one; each names the next one by a signature.
+
+Row 0 states the service's first public key and the study's *recovery* key (``[service] recovery``). Each
+further row states the next public key. Every row has two signatures of its content: one with the key that it
+states, and one with the key of the row before or with the recovery key of the row before. A client that
+knows any of the keys follows the rows from there to the current one (``GET /keys``). Therefore a lost or
+stolen key can be replaced while clients that know an earlier key go on.
+
+Whoever holds the recovery key can replace the key. Keep it offline.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from discreet.core import checks
+from discreet.ledger.signatures import PrivateKey, new_key, read_private_key, short
+
+if TYPE_CHECKING:
+    from discreet.service.database import Store
+    from discreet.service.study_config import Study
+
+__all__ = ["finish_rotation", "first_row", "key_row", "rotate_key", "set_first_row"]
+
+
+def key_row(
+    identity: str, number: int, key: PrivateKey, recovery: str | None, signer: PrivateKey
+) -> dict[str, Any]:
+    """Return a signed row.
+
+    Parameters
+    ----------
+    identity : identity of the study.
+    number : number of the row.
+    key : key that the row states.
+    recovery : public key that can replace ``key``; None without one.
+    signer : key of the row before, or its recovery key; ``key`` itself for row 0.
+    """
+    content = {"identity": identity, "number": number, "public": key.public, "recovery": recovery}
+    return {
+        "content": content,
+        "own": key.sign("discreet key, 1", content),
+        "signer": signer.public,
+        "signature": signer.sign("discreet key, 1", content),
+    }
+
+
+def first_row(study: Study, key: PrivateKey) -> dict[str, Any]:
+    """Return row 0, which is signed by the key that it states."""
+    return key_row(study.identity, 0, key, study.recovery, key)
+
+
+def set_first_row(study: Study, store: Store, key: PrivateKey) -> None:
+    """Store row 0 if there is none.
+
+    Raises ``ValueError`` if the study file names another recovery key than the newest row.
+    """
+    rows = store.key_rows()
+    if not rows:
+        store.add_key_row(first_row(study, key))
+        return
+    known = rows[-1]["content"]["recovery"]
+    if known != study.recovery:
+        raise ValueError(
+            f"service.recovery = {checks.said(study.recovery)}: is not the key that clients were told, "
+            f"{known!r}; discreet serve --rotate-key changes it"
+        )
+
+
+def rotate_key(study: Study, store: Store, recovery_key: Path | None = None) -> str:
+    """Replace the service's key by a new one, and return the new public key.
+
+    The private key's file gets the number of the old key at its end, and the new key gets its name.
+
+    Parameters
+    ----------
+    recovery_key : path of the recovery key's file; None: the old key signs.
+
+    Raises ``ValueError`` if the signing key is not the current key or its recovery key, if a process serves
+    the study, or under shuffle trust, where the shuffler's operator has the key.
+    """
+    if study.shuffled:
+        raise ValueError("--rotate-key: is not for shuffle trust: the shuffler knows one key of the service")
+    path, rows = study.path(study.key), store.key_rows()
+    signer = read_private_key(path if recovery_key is None else recovery_key, "service.key")
+    if not rows:
+        if signer.public != store.public_key():
+            raise ValueError("--rotate-key: must be signed by the service's key before its first new start")
+        rows = [first_row(study, signer)]
+        store.add_key_row(rows[0])
+    newest = rows[-1]["content"]
+    if signer.public not in (newest["public"], newest["recovery"]):
+        raise ValueError(
+            f"service.key = {signer.public}: is neither the current key, {short(newest['public'])}, nor its "
+            "recovery key"
+        )
+    fresh = _fresh(path)
+    if not fresh.exists():
+        new_key(fresh)
+    key = read_private_key(fresh, "service.key")
+    store.add_key_row(key_row(study.identity, len(rows), key, study.recovery, signer))
+    finish_rotation(path, store)
+    return key.public
+
+
+def finish_rotation(path: Path, store: Store) -> None:
+    """Rename the files of a rotation that the database has, also after a crash.
+
+    path : path of the private key.
+    """
+    fresh = _fresh(path)
+    if not fresh.exists() or read_private_key(fresh, "service.key").public != store.public_key():
+        return
+    number = len(store.key_rows()) - 2
+    for end in (".pub", ""):
+        old = path.with_name(path.name + end)
+        if old.exists():
+            os.replace(old, path.with_name(f"{path.name}.{number}{end}"))
+        os.replace(fresh.with_name(fresh.name + end), old)
+
+
+def _fresh(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")

@@ -1,0 +1,263 @@
+"""Faults of the service, planted one at a time, that a simulation must find.
+
+Faults of the database are planted in the real one. Each is a patch of a method, and is undone at the end.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import sqlalchemy as sql
+from service_simulation import Served, User
+from simulated_stores import DictionaryStore, SqliteStore
+
+from discreet.service import database
+from discreet.service.database import ABSENT, PLACED, RequestResult, Requests, Store, TicketMessage
+from discreet.service.resolved_batches import ResolvedRequests
+
+Put = Callable[..., None]  # patch.object, undone at the end
+
+STORES: tuple[Any, ...] = (SqliteStore, DictionaryStore)
+
+
+def around(real: Any, new: Any) -> Any:
+    """The method ``new``, which gets the method that it replaces first."""
+    return lambda *given, **more: new(real, *given, **more)
+
+
+def _answer_before_commit(put: Put) -> None:
+    async def early(self: Any, requests: Any, real: Any = Served.put) -> Any:
+        if not isinstance(requests[0], TicketMessage):
+            return await real(self, requests)
+        self.io.process.spawn(self.intake.put(requests))
+        return [RequestResult("counted", one.plan) for one in requests]
+
+    put(Served, "put", early)
+
+
+def _ticket_read_outside(put: Put) -> None:
+    def admit(self: Any, requests: Any, *given: Any, real: Any = Store.admit) -> Any:
+        with self._reading() as connection:
+            known = self._known(connection, {one.ticket for one in requests})
+        other = copy.copy(self)
+        other._known = lambda *_: known
+        found = real(other, requests, *given)
+        self.whole = other.whole
+        return found
+
+    put(SqliteStore, "admit", admit)
+
+
+def _batch_read_outside(put: Put) -> None:
+    def admit(self: Any, requests: Any, *given: Any, real: Any = Store.admit) -> Any:
+        if self.batches is None:
+            return real(self, requests, *given)
+        with self._reading() as connection:
+            turn = connection.execute(sql.select(database._study.c.turn)).scalar_one()
+            query = sql.select(database.resolved_table).where(database.resolved_table.c.batch >= turn)
+            rows = [dict(row) for row in connection.execute(query).mappings()]
+        rule, other = self.batches, copy.copy(self)
+        other.batches = copy.copy(rule)
+        object.__setattr__(other.batches, "requests", lambda _, __, *more: rule.requests(turn, rows, *more))
+        found = real(other, requests, *given)
+        self.whole = other.whole
+        return found
+
+    put(SqliteStore, "admit", admit)
+
+
+def _shown_before_commit(put: Put) -> None:
+    early: dict[Any, Any] = {}  # by world and number
+
+    def drew(real: Any, self: Any, token: Any, turn: int, new: Any, *given: Any) -> None:
+        early[self.committed.__self__.seed, new.number] = new.body, new.sha256
+        real(self, token, turn, new, *given)
+
+    def release(real: Any, self: Any, number: int) -> Any:
+        return early.get((self.committed.__self__.seed, number)) or real(self, number)
+
+    for store in STORES:
+        put(store, "drew", around(store.drew, drew))
+        put(store, "release", around(store.release, release))
+
+
+def _absent_is_counted(put: Put) -> None:
+    def answer(self: Any, given: Any, real: Any = Requests.answer) -> Any:
+        ticket = self._tickets.get(given.ticket)
+        if ticket is not None and ticket["state"] == ABSENT:
+            ticket["state"] = PLACED
+        return real(self, given)
+
+    put(Requests, "answer", answer)
+
+
+def _absent_counts_twice(put: Put) -> None:
+    def expire(self: Any, ticket: Any, real: Any = Requests.expire) -> None:
+        self._resolve(self._plans[int(ticket["plan"])], "absent")
+        real(self, ticket)
+
+    put(Requests, "expire", expire)
+
+
+def _closed_in_a_second_transaction(put: Put) -> None:
+    left: list[Any] = []
+
+    def write(self: Any, connection: Any) -> None:
+        Requests.write(self, connection)
+        left.append(self)
+
+    def admit(self: Any, *given: Any, real: Any = Store.admit, rows: Any = ResolvedRequests.write) -> Any:
+        found = real(self, *given)
+        with self._writing() as connection, patch.object(Requests, "write", lambda *_: None):
+            while left:
+                rows(left.pop(), connection)
+        return found
+
+    put(ResolvedRequests, "write", write)
+    put(SqliteStore, "admit", admit)
+
+
+def _closed_one_early(put: Put) -> None:
+    def is_whole(self: Any, turn: int) -> bool:
+        if self.batches is None:
+            return all(one["came"] + one["absent"] >= one["users"] - 1 for one in self.batch(turn))
+        return sum(one["users"] for one in self.batch(turn)) >= max(1, self.batches.size(turn) - 1)
+
+    for store in STORES:
+        put(store, "is_whole", is_whole)
+
+
+def _open_batch_is_swept(put: Put) -> None:
+    def sweep(self: Any, real: Any = Store.sweep) -> int:
+        with self._writing() as connection:
+            connection.execute(database._messages.delete())
+        return real(self)
+
+    put(SqliteStore, "sweep", sweep)
+
+
+def _state_apart(put: Put) -> None:
+    def drew(real: Any, self: Any, token: int, turn: int, new: Any, *given: Any) -> None:
+        before = self.session()[1]
+        real(self, token, turn, replace(new, session=before), *given)
+        if isinstance(self, Store):
+            with self._writing() as connection:
+                connection.execute(database._state.update().values(session=new.session))
+        else:
+            self.about()
+            self.d["session"] = new.session
+
+    for store in STORES:
+        put(store, "drew", around(store.drew, drew))
+
+
+def _second_draw_overwrites(put: Put) -> None:
+    def drew(self: Any, token: int, turn: int, new: Any, *_: Any) -> None:
+        with self._writing() as connection:
+            connection.execute(database._releases.delete().where(database._releases.c.number == new.number))
+            self._keep_release(connection, new)
+            connection.execute(database._state.update().values(session=new.session))
+
+    put(SqliteStore, "drew", drew)
+
+
+def _clock_of_the_process(put: Put) -> None:
+    for store in STORES:
+        put(store, "clocked", lambda _, io: io)
+
+
+def _lease_in_the_future(put: Put) -> None:
+    put(database, "_AHEAD", 1e9)
+
+
+def _long_reservation(put: Put) -> None:
+    def mark_expired(self: Any, now: float, closes: Any, stays: float, real: Any = Store.mark_expired) -> int:
+        return int(real(self, now, closes))
+
+    put(SqliteStore, "mark_expired", mark_expired)
+
+
+def _no_token(put: Put) -> None:
+    """The turn and the key of the row hold without it: this is harmless."""
+
+    def unchecked(real: Any, self: Any, _: int, *given: Any) -> None:
+        if isinstance(self, Store):
+            token = self.raw.execute("SELECT token FROM lease").fetchone()[0]
+        else:
+            token = self.d["lease"][1]
+        real(self, token, *given)
+
+    for store in STORES:
+        for name in ("drew", "turned", "ended"):
+            put(store, name, around(getattr(store, name), unchecked))
+
+
+class NewNonce(User):
+    """A client that makes a new message at each try."""
+
+    async def send(self, table: dict[str, Any]) -> tuple[int, Any]:
+        while True:
+            table = {**table, "nonce": self.world.rng.randbytes(16).hex()}
+            code, found = await self.world.call("/messages", table)
+            if isinstance(found, dict) and found.get("reason") != "busy":
+                return code, found
+
+
+class GivesUp(User):
+    """A client to which an error of a proxy is final."""
+
+    async def send(self, table: dict[str, Any]) -> tuple[int, Any]:
+        code, found = await self.world.call("/messages", table)
+        while not code:
+            code, found = await self.world.call("/messages", table)
+        return code, found if isinstance(found, dict) else {"reason": f"status {code}"}
+
+
+PLANTED: dict[str, Callable[[Put], None] | type[User]] = {
+    "202 before the commit": _answer_before_commit,
+    "ticket read outside the transaction": _ticket_read_outside,
+    "batch read outside the transaction": _batch_read_outside,
+    "release shown before the commit": _shown_before_commit,
+    "absent, then counted": _absent_is_counted,
+    "absent counted twice": _absent_counts_twice,
+    "batch counted in a second transaction": _closed_in_a_second_transaction,
+    "batch closed one early": _closed_one_early,
+    "messages of the open batch removed": _open_batch_is_swept,
+    "state stored apart from the release": _state_apart,
+    "second draw overwrites": _second_draw_overwrites,
+    "clock of the process": _clock_of_the_process,
+    "lease in the future believed": _lease_in_the_future,
+    "reservation in the future kept": _long_reservation,
+    "client: new nonce at a retry": NewNonce,
+    "client: 502 is final": GivesUp,
+}
+HARMLESS: dict[str, Callable[[Put], None]] = {
+    "none": lambda _: None,
+    "token of the lease unchecked": _no_token,
+}
+REAL_ONLY = {
+    "ticket read outside the transaction", "batch read outside the transaction", "absent, then counted",
+    "absent counted twice", "batch counted in a second transaction", "messages of the open batch removed",
+    "second draw overwrites", "lease in the future believed", "reservation in the future kept",
+}  # fmt: skip
+
+
+@contextmanager
+def planted_fault(name: str) -> Iterator[dict[str, Any]]:
+    """Plant a fault, and yield what ``simulate`` needs for it."""
+    fault = {**PLANTED, **HARMLESS}[name]
+    if isinstance(fault, type):
+        yield {"client": fault}
+        return
+    with ExitStack() as stack:
+
+        def put(where: Any, attribute: str, value: Any) -> None:
+            stack.enter_context(patch.object(where, attribute, value))
+
+        fault(put)
+        yield {}
