@@ -117,11 +117,11 @@ class Case:
         except NotApplicable as reason:
             return CheckResult(self.subject, self.check, "skipped", str(reason))
         except Exception as error:
-            return CheckResult(self.subject, self.check, "failed", _told(error))
+            return CheckResult(self.subject, self.check, "failed", _error_text(error))
         return CheckResult(self.subject, self.check, "passed")
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return a one-line description of an error.
 
     The line contains the text of the error. If the text is empty, it contains the place where the error was
