@@ -15,7 +15,7 @@ def test_a_lost_key_and_passphrases(
     phrase.write_text("words for the owner\n")
     phrase.chmod(0o600)
     owner, new, safe = (tmp_path / name for name in ("owner", "new", "safe"))
-    assert "nobody is at a terminal" in call("keys", "new", owner, "--passphrase", code=2).stderr
+    assert "there is no terminal" in call("keys", "new", owner, "--passphrase", code=2).stderr
     call("keys", "new", owner, "--passphrase", "--passphrase-file", phrase)
     call("keys", "new", new)
     monkeypatch.setenv("DISCREET_PASSPHRASE", "words for the safe")

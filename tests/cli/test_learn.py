@@ -324,8 +324,8 @@ def test_from_an_owners_limit_to_a_signed_folder(
     assert "has signed" in call("sign", out, "--key", officer, code=2).stderr
     said = call("verify", out, *asked, "--limit-key", f"{owner}.pub").stdout
     assert "Signature of A. Weber" in said
-    assert "nobody has named" not in said
-    assert "a key that nobody has named here" in call("verify", out).stdout
+    assert "an unknown key" not in said
+    assert "an unknown key" in call("verify", out).stdout
     page.write_bytes(page.read_bytes().replace(b"Yes.", b"No."))
     call("verify", out, *asked, code=1)
     assert "does not verify" in call("sign", out, "--key", owner, code=2).stderr

@@ -36,7 +36,7 @@ def test_a_made_up_world_is_linear_and_has_the_gain_that_was_asked_for():
     with pytest.raises(ValueError, match="target_gain = 7.9: must be smaller"):
         power.synthetic_linear_mdp_from_schema(SCHEMA, FEATURES, 7.9)
     ended = dataclasses.replace(SCHEMA, terminal=(4,))
-    with pytest.raises(ValueError, match="terminal: a world with ends is made up for one-hot"):
+    with pytest.raises(ValueError, match="terminal: a world with ends is generated for one-hot"):
         power.synthetic_linear_mdp_from_schema(ended, FEATURES, 0.8)
 
 

@@ -589,8 +589,8 @@ def _likelihood(
             return _ratio(noise, *((transcript.message - each) / scales for _, each in hers))
         read = transcript.read
         assert read is not None
-        told = zip(plans, contexts, cuts, strict=True)
-        every = [records(user, *plan) for user, plan in enumerate(told, 1)]
+        played = zip(plans, contexts, cuts, strict=True)
+        every = [records(user, *plan) for user, plan in enumerate(played, 1)]
         lives = np.array([[cells for _, cells in worlds] for worlds in every])
         batches = np.diff(np.cumsum(lives, axis=0)[ends], axis=0, prepend=0.0)  # (T, 2, cells)
         if noise is None:

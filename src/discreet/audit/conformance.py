@@ -117,11 +117,11 @@ class Case:
         except NotApplicable as reason:
             return CheckResult(self.subject, self.check, "skipped", str(reason))
         except Exception as error:
-            return CheckResult(self.subject, self.check, "failed", _told(error))
+            return CheckResult(self.subject, self.check, "failed", _error_text(error))
         return CheckResult(self.subject, self.check, "passed")
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return a one-line description of an error.
 
     The line contains the text of the error. If the text is empty, it contains the place where the error was
@@ -816,7 +816,7 @@ def _support_is_public(privatizer: str) -> None:
 
     for setup in _with_partners(privatizer):
         if setup.guarantee.trust == "none":
-            raise NotApplicable("exact sums show where nobody was; they promise nothing")
+            raise NotApplicable("exact sums show which cells are empty; they have no guarantee")
         reports = getattr(getattr(setup.start(Seeded(0)), "mechanism", None), "reports", None)
         if reports is not None:
             raise NotApplicable("every cell is a function of randomized messages, zeros too")

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.audit.conformance import CheckResult, NotApplicable, _expect, _told
+from discreet.audit.conformance import CheckResult, NotApplicable, _error_text, _expect
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.noise.noises import AdditiveNoise
@@ -96,7 +96,7 @@ def _results(subject: str, bodies: Mapping[str, Callable[[], str]]) -> DeclaredC
         except NotApplicable as reason:
             return CheckResult(subject, check, "skipped", str(reason))
         except Exception as error:
-            return CheckResult(subject, check, "failed", _told(error))
+            return CheckResult(subject, check, "failed", _error_text(error))
 
     return DeclaredChecks(subject, tuple(one(*item) for item in bodies.items()))
 
@@ -629,10 +629,10 @@ class _VectorSubject:
                 (self.pristine or self.vector, dict(self.context), records)
             )
         except Exception as error:
-            raise NotApplicable(f"the vector cannot be pickled ({_told(error)})") from error
+            raise NotApplicable(f"the vector cannot be pickled ({_error_text(error)})") from error
         done = subprocess.run([sys.executable, "-c", _CHILD], input=given, capture_output=True, check=False)
-        told = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        _expect(done.returncode == 0, f"the new process ended: {told[-1] if told else done.returncode}")
+        errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        _expect(done.returncode == 0, f"the new process ended: {errors[-1] if errors else done.returncode}")
         for i, values in zip(chosen, pickle.loads(done.stdout), strict=True):
             _expect(_digest(values) == digests[i], f"record {i} gives another vector in a new process")
         return f"{len(chosen)} records"

@@ -197,10 +197,10 @@ def replayed(
     came, number = 0, -1
     for plan, questions in zip(replay.plans, replay.asked, strict=True):
         release = session.release()
-        told = _flat(replay.query, release) if release.number > max(number, 0) else []
+        outputs = _flat(replay.query, release) if release.number > max(number, 0) else []
         number = release.number
-        told += [((f"answers {one.step}", 0), session.answer(one).value) for one in questions]
-        for name, values in told:
+        outputs += [((f"answers {one.step}", 0), session.answer(one).value) for one in questions]
+        for name, values in outputs:
             out.setdefault(name, []).append(values)
         encoder = session.begin(plan)
         who = -1 if life is None else target - came

@@ -266,14 +266,14 @@ def as_asked(
             plays = fixed
         except (ValueError, TypeError):
             pass
-    found, told = chosen(plays, short)
+    found, game = chosen(plays, short)
     if found != wanted:
         notes.append(
             f"Asked for was {_words(wanted)}, the black box played {_words(found)}: its bounds are of that"
         )
-    if claim.epsilon is not None and told.delta != claim.delta:
+    if claim.epsilon is not None and game.delta != claim.delta:
         notes.append(
-            f"At the size asked for delta = {claim.delta:g} is claimed, in the games delta = {told.delta:g}: "
+            f"At the size asked for delta = {claim.delta:g} is claimed, in the games delta = {game.delta:g}: "
             "there the black box tests another claim than was asked for"
         )
     return plays, (_words(wanted), _words(found)), notes

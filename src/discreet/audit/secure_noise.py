@@ -248,8 +248,8 @@ def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
     not compared. The result is then an empty list.
     """
     runs, times, cells = table.draws.shape
-    told = table.due & (np.abs(table.draws) > _NO_DRAW)  # smaller values are draws of 0 with a rounding error
-    signs = np.sign(np.where(told, table.draws, 0.0)).astype(np.float32)
+    kept = table.due & (np.abs(table.draws) > _NO_DRAW)  # smaller values are draws of 0 with a rounding error
+    signs = np.sign(np.where(kept, table.draws, 0.0)).astype(np.float32)
     if not table.single:
         return []
     flat = signs.reshape(runs, times * cells)
@@ -335,11 +335,11 @@ def _of_question(
             wrong.append(f"{family}: std {ratio:.4f} of the claimed, p = {p:.2g}")
         if off:
             wrong.append(f"{family}: {off} draws off their grid")
-    told = sharing(table, alarm / 2)
-    wrong += [f"{shared} of {of} {what} share noise" for what, shared, of in told if shared]
+    pairs = sharing(table, alarm / 2)
+    wrong += [f"{shared} of {of} {what} share noise" for what, shared, of in pairs if shared]
     silent = int(((table.draws == 0).all(axis=0) & table.due).sum())
     if silent:
         wrong.append(f"{silent} cells were released without noise")
-    said = ", ".join(f"{of} {what}" for what, _, of in told) or "sums of several draws, not compared"
+    said = ", ".join(f"{of} {what}" for what, _, of in pairs) or "sums of several draws, not compared"
     said = f"{table.draws.shape[0]} sessions, {said}, least p = {worst:.2g}"
     return [Identity(name, not wrong, "; ".join(wrong) or said)]

@@ -345,7 +345,7 @@ def _responses(bench: _PrivatizerBench) -> tuple[Floats, list[str]]:
     users, times = bench.times[-1], np.array(bench.times)
     base = bench.releases(bench.lives())
     read, wrong = bench.read(base), []
-    values, told = read.values, np.isfinite(read.scales)
+    values, known = read.values, np.isfinite(read.scales)
     rounding = 1e-9 * (1 + float(np.abs(values).max()))
     matrix = np.zeros((len(times), users))
     for k in range(users):
@@ -358,7 +358,7 @@ def _responses(bench: _PrivatizerBench) -> tuple[Floats, list[str]]:
             wrong.append(f"user {k + 1} moves a release made before she came")
         if (np.abs(moved[:, ~touched]) > rounding).any():
             wrong.append(f"user {k + 1} moves cells that she does not touch")
-        heard = told & touched  # cells are not compared if a release omits their family
+        heard = known & touched  # cells are not compared if a release omits their family
         ratio = np.where(heard, moved / np.where(touched, change, 1.0), 0.0)
         mean = ratio.sum(axis=1) / np.maximum(1, heard.sum(axis=1))
         matrix[:, k] = np.where(after, mean, 0.0)
@@ -384,8 +384,8 @@ def _made_from(bench: _PrivatizerBench) -> Identity:
             bench.query.to_cells({n: e.value for n, e in part.items()})
             for part in (made.estimates, release.estimates)
         )
-        told = (fresh + (1.0 - made.decay) * before) / made.gain
-        off, largest = max(off, float(np.abs(told - sums).max())), max(largest, float(np.abs(sums).max()))
+        expected = (fresh + (1.0 - made.decay) * before) / made.gain
+        off, largest = max(off, float(np.abs(expected - sums).max())), max(largest, float(np.abs(sums).max()))
         before = before + fresh
     return Identity(name, off <= 1e-9 * largest, f"largest difference {off:.2g}")
 
@@ -724,9 +724,9 @@ def _noise_and_loss(bench: _PrivatizerBench, claim: Any, noise: Noise, alarm: fl
     draws = np.array([whitened(noise, query, r, x) for r, x in zip(drawn, residuals, strict=True)])
     families, offsets = families_of(query), query.offsets.tolist()
     if isinstance(bench, _LinearBench) and query.requeries:
-        told = np.array([_answer_noise(bench, run) for run in range(seeds)])  # (seeds, T, cells)
-        draws = np.concatenate([draws, told], axis=2)
-        due = np.concatenate([due, (told != 0).any(axis=0)], axis=1)
+        answers = np.array([_answer_noise(bench, run) for run in range(seeds)])  # (seeds, T, cells)
+        draws = np.concatenate([draws, answers], axis=2)
+        due = np.concatenate([due, (answers != 0).any(axis=0)], axis=1)
         families, offsets = [*families, "answers"], [*offsets, draws.shape[2]]
     out += _noise_checks(draws, due, noise, families, offsets, alarm)
     out.append(_loss(bench, claim, noise, drawn[0], matrix, slack))
@@ -816,10 +816,10 @@ def _mixings(bench: _PrivatizerBench, noise: Noise, read: Readings) -> list[Floa
     """
     if noise.mixings is not None:
         return list(noise.mixings)
-    return [np.diag(np.where(told, scales, 1.0)) for told, scales in _told(bench, read)]
+    return [np.diag(np.where(kept, scales, 1.0)) for kept, scales in _released_cells(bench, read)]
 
 
-def _told(bench: _PrivatizerBench, read: Readings) -> list[tuple[NDArray[np.bool_], Floats]]:
+def _released_cells(bench: _PrivatizerBench, read: Readings) -> list[tuple[NDArray[np.bool_], Floats]]:
     """Return, for each family, the releases that contain it and the scales that they state.
 
     The releases are given as a (T,) mask, and the scales have the shape (T,).
@@ -839,11 +839,11 @@ def _loss(
     name = "realised loss is at most the claimed"
     power = 1 if noise.laplace else 2
     ends = bench.query.offsets[1:-1]
-    told = [family for family, _ in _told(bench, read)]
+    families = [family for family, _ in _released_cells(bench, read)]
     columns = np.array(
         [
             [_column_norm(noise.laplace, b, u * heard) ** power for u in matrix.T]
-            for b, heard in zip(_mixings(bench, noise, read), told, strict=True)
+            for b, heard in zip(_mixings(bench, noise, read), families, strict=True)
         ]
     )  # (families, users)
     # A user's contribution can depend on the clipping threshold of the user's batch.
@@ -869,7 +869,7 @@ def _loss(
         worst = sorted(zip(losses.max(axis=0).tolist(), range(losses.shape[1]), strict=True))[-8:]
         user = int(losses.max(axis=1).argmax())
         mixings, hers = _mixings(bench, noise, read), changes[cuts[user]]
-        heard = [matrix[:, user] * family for family in told]
+        heard = [matrix[:, user] * family for family in families]
         loss = max(_numerical(bench, mixings, hers[n], heard, claim.delta) for _, n in worst)
         slack, words = 5e-3, f" at delta = {claim.delta:g}, by its privacy-loss distribution"
     found = f"{symbol} {loss:.6g} of {stated:.6g}{words}, for the worst of {matrix.shape[1]} users"

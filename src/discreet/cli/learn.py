@@ -762,7 +762,7 @@ def power(
         raise ValueError("schema is missing: give --schema SCHEMA.toml")
     public, target = read_schema(schema), target_gain
     if (target is None) == (world is None):
-        raise ValueError("target-gain: give either --target-gain G (a world is made up) or --world NAME|FILE")
+        raise ValueError("target-gain: give either --target-gain G (generates a world) or --world NAME|FILE")
     if users is None and epsilon is None:
         raise ValueError("users is missing: give --users N or --epsilon E; the other one is found")
 
@@ -1090,7 +1090,7 @@ def _signed(folder: Path, signers: Sequence[str]) -> Iterator[str]:
     except (OSError, ValueError):
         return  # the verification reports this error as a difference
     for one in entries:
-        known = "" if one["key"] in signers else " (a key that nobody has named here: give --public-key FILE)"
+        known = "" if one["key"] in signers else " (an unknown key; name it with --public-key FILE)"
         yield f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"
     if not entries:
         yield "No signature (`discreet sign` adds one)."
@@ -1351,7 +1351,7 @@ def simulate_data(
     beside = out.with_suffix(".toml")
     for path in (out, beside):
         if path.exists():
-            raise ValueError(f"out = {str(out)!r}: {path} exists already, made-up people overwrite nothing")
+            raise ValueError(f"out = {str(out)!r}: {path} exists; synthetic data overwrite nothing")
     out.parent.mkdir(parents=True, exist_ok=True)
     with rows_bar() as progress:
         write_cohort(mdp, behaviour, users, out, schema, seed=seed, trim=trim, progress=progress)

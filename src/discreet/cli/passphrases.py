@@ -42,7 +42,7 @@ def passphrase_of(key: Path, file: Path | None) -> Callable[[], str]:
             return os.environ[_VARIABLE]
         if not sys.stdin.isatty():
             raise PassphraseMissing(
-                f"key = {str(key)!r}: needs a passphrase, and nobody is at a terminal to ask: give "
+                f"key = {str(key)!r}: needs a passphrase, and there is no terminal to ask at: give "
                 f"--passphrase-file FILE, or set {_VARIABLE}_FILE or {_VARIABLE}"
             )
         return getpass(f"Passphrase of {key}: ")
@@ -70,7 +70,7 @@ def changed_passphrase(key: Path, file: Path | None) -> str:
     if file is not None:
         return read_passphrase(file, "new-passphrase-file")
     if not sys.stdin.isatty():
-        raise PassphraseMissing("new-passphrase-file: must be given, nobody is at a terminal to ask")
+        raise PassphraseMissing("new-passphrase-file: must be given, there is no terminal to ask at")
     given = getpass(f"New passphrase of {key}: ")
     _same_again(given)
     return given

@@ -212,7 +212,7 @@ def _verify_fit(files: list[str] | None, ledger: Path | None, public_key: list[P
     for sentence in unchecked:
         console().print(f"Not checked: {sentence}.", soft_wrap=True)
     for one in read_signatures(Path(files[0])):
-        known = "" if one["key"] in signers else " (a key that nobody has named here: --public-key FILE)"
+        known = "" if one["key"] in signers else " (an unknown key; name it with --public-key FILE)"
         said = f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"
         console().print(said, soft_wrap=True)
 

@@ -932,14 +932,14 @@ class Maker:
         Adds missing values, and cells for which no rule holds, to the offences.
         """
         unknown = used & (codes < 0)
-        told = np.zeros(len(codes), bool)
+        noted = np.zeros(len(codes), bool)
         for value in partition.needs:
             gone = used & np.isnan(cells[value.name]) & (value.missing == "refuse")
             if gone.any():
                 self._note_rows(f"{value.name}: missing", self.row_of_cell[gone], value.column)
-            told |= gone
-        if (unknown & ~told).any():
-            self._note_rows(f"no rule for the {what}", self.row_of_cell[unknown & ~told], "")
+            noted |= gone
+        if (unknown & ~noted).any():
+            self._note_rows(f"no rule for the {what}", self.row_of_cell[unknown & ~noted], "")
 
     def _check_counts(self) -> None:
         schema = self.declared.schema

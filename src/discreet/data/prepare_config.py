@@ -418,13 +418,13 @@ class Declaration:
         schema = self.schema
         if self.context is None:
             return schema
-        told = {name: origin for name, origin in schema.provenance.items() if name not in _OF_STATES}
+        origins = {name: origin for name, origin in schema.provenance.items() if name not in _OF_STATES}
         if self.origin is not None:
-            told["context"] = self.origin
+            origins["context"] = self.origin
         return Schema(
             dataset=schema.dataset, unit=schema.unit,
             layout=Layout(2, schema.layout.actions, schema.horizon), action_labels=schema.action_labels,
-            terminal=(1,), unfinished="terminal", low=schema.low, high=schema.high, provenance=told,
+            terminal=(1,), unfinished="terminal", low=schema.low, high=schema.high, provenance=origins,
             return_bound=schema.returns.bounds(schema.horizon), declared=schema.declared,
             context=self.context,
         )  # fmt: skip
@@ -525,8 +525,8 @@ def parse_declaration(
     if "columns" not in schema.declared:
         clock = () if time is None else (time.column, *(() if time.then is None else (time.then,)))
         named = [("person", user), ("episode", episode), ("time", clock)]
-        told = _told([*named, ("begin", () if begin is None else (begin,))], values, end)
-        schema = replace(schema, declared={**schema.declared, "columns": told})
+        columns = _declared_columns([*named, ("begin", () if begin is None else (begin,))], values, end)
+        schema = replace(schema, declared={**schema.declared, "columns": columns})
     before = checks.choice("prepare.before", asked.get("before", "refuse"), ("refuse", "leave out"))
     twins = checks.choice("prepare.duplicates", asked.get("duplicates", "remove"), ("remove", "refuse"))
     return Declaration(
@@ -573,9 +573,9 @@ def _without_context(
         raise ValueError("prepare.end.censored: must be left out with [context]")
     if content.get("episodes_per_user", 1) != 1 or content.get("contribute", "error") != "error":
         raise ValueError("episodes_per_user, contribute: must be 1 and 'error' with [context]")
-    told = dict(table_of("provenance", content.get("provenance", {})))
-    origin = told.pop("context", None)
-    return {**content, "provenance": told}, asked, origin
+    origins = dict(table_of("provenance", content.get("provenance", {})))
+    origin = origins.pop("context", None)
+    return {**content, "provenance": origins}, asked, origin
 
 
 def _context(value: Any, values: Mapping[str, ColumnValue], schema: Schema) -> Contexts:
@@ -625,7 +625,7 @@ def _clock(asked: Mapping[str, Any]) -> tuple[Time | None, int | None, str | Non
     return time, step, begin
 
 
-def _told(
+def _declared_columns(
     named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, ColumnValue], end: ColumnValue | None
 ) -> str:
     """Return one line that lists the columns of the records and their use, for readers of the schema.

@@ -78,8 +78,8 @@ class FeaturesFit:
         at = "" if self.where is None else f", worst at step {self.where[0]}, successor {self.where[1]}"
         chance = f"; false alarm at most {self.failure:g}" if self.failure else ""
         if self.fits:
-            told = "" if self.seen == 1.0 else f" by {self.seen:.0%} of the pairs and steps"
-            return f"not refuted{told}{chance}"
+            share = "" if self.seen == 1.0 else f" by {self.seen:.0%} of the pairs and steps"
+            return f"not refuted{share}{chance}"
         least = "at least " if self.failure else ""
         return (
             f"the features do not fit: probabilities are off by {least}{self.transitions:.2g}, mean rewards "
@@ -222,14 +222,14 @@ def _refuted(features: Features, low: Floats, high: Floats) -> tuple[float, tupl
     worst, where = 0.0, None
     cost = np.append(np.zeros(features.dimension), 1.0)
     for h, j in every[:: -(-len(every) // _MOST_PROGRAMS)]:
-        told = (low[h, :, j] > 0) | (high[h, :, j] < 1)
-        if told.sum() <= features.dimension:
+        bounded = (low[h, :, j] > 0) | (high[h, :, j] < 1)
+        if bounded.sum() <= features.dimension:
             continue
-        rows, ones = phi[told], np.ones((int(told.sum()), 1))
+        rows, ones = phi[bounded], np.ones((int(bounded.sum()), 1))
         found = linprog(
             cost,
             A_ub=np.vstack([np.hstack([rows, -ones]), np.hstack([-rows, -ones])]),
-            b_ub=np.concatenate([high[h, told, j], -low[h, told, j]]),
+            b_ub=np.concatenate([high[h, bounded, j], -low[h, bounded, j]]),
             bounds=[(None, None)] * features.dimension + [(0.0, None)],
         )
         if found.status == 0 and found.fun > max(worst, _ROUNDING):

@@ -559,11 +559,11 @@ def to_latex(comparisons: Sequence[BaselineComparison], world: str = "") -> str:
         for row in comparison_rows(comparisons)
     ]
     head = " & ".join(map(_latex, HEAD)) + r" \\"
-    told = dict.fromkeys(c.guarantee for c in comparisons if c.guarantee)
+    claims = dict.fromkeys(c.guarantee for c in comparisons if c.guarantee)
     counts = sorted({c.mean.count for c in comparisons})
     few = f"{counts[0]} seed{'s' if counts[0] > 1 else ''}"
     seeds = few if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
-    parts = [f"Final regret{f' of {world}' if world else ''}; {seeds}.", caption(comparisons), *told]
+    parts = [f"Final regret{f' of {world}' if world else ''}; {seeds}.", caption(comparisons), *claims]
     lines = [
         r"% \usepackage{booktabs, siunitx}", r"\begin{table}", r"\centering",
         rf"\caption{{{_latex(' '.join(parts))}}}", r"\begin{tabular}{llrrrrr}", r"\toprule", head,

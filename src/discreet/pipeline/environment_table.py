@@ -110,16 +110,16 @@ class _ParsedTable:
         scaled = moves / np.where(total > 0.0, total, 1.0)[:, :, None]
         return np.where(self._admissible[:, :, None], scaled, 0.0)
 
-    def _check_pairs(self, told: Any) -> None:
+    def _check_pairs(self, given: Any) -> None:
         """Raise ``ValueError`` unless exactly the admissible pairs of non-terminal states have rows.
 
-        told : (S, A) bool, True for pairs that have rows.
+        given : (S, A) bool, True for pairs that have rows.
         """
-        if told[self._ends].any():
-            end = self._ends[int(told[self._ends].any(axis=1).argmax())]
+        if given[self._ends].any():
+            end = self._ends[int(given[self._ends].any(axis=1).argmax())]
             raise ValueError(f"{_NAME}: {self._state(end)} is an end: must have no rows")
         admissible = self._admissible
-        for wrong, said in ((told & ~admissible, "is not admissible"), (admissible & ~told, "has no rows")):
+        for wrong, said in ((given & ~admissible, "is not admissible"), (admissible & ~given, "has no rows")):
             bad = np.argwhere(wrong[self._live])
             if bad.size:
                 pair = self._pair(int(self._live[bad[0, 0]]), int(bad[0, 1]))

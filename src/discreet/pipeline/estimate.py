@@ -260,10 +260,10 @@ class SchemaForecast:
             ],
         }
         for name, texts in columns.items():
-            told = [text for text in texts if text is not None]
-            if len(told) == len(body):
+            filled = [text for text in texts if text is not None]
+            if len(filled) == len(body):
                 head = (*head, name)
-                body = [[*row, text] for row, text in zip(body, told, strict=True)]
+                body = [[*row, text] for row, text in zip(body, filled, strict=True)]
         return head, [tuple(row) for row in body]
 
 
@@ -537,8 +537,8 @@ def _of_sums(
         other = {"epsilon": float(epsilon), "delta": guarantee.delta, "rho": None, "mu": None}
         # every private learner has these fields
         learner: Any = replace(kind.learner, **other)  # type: ignore[arg-type]
-        _, told = _asked(kind_of(kind.schema, learner), privatizer, Seeded(0))
-        others.append(OtherEpsilon(float(epsilon), guarantee.delta, told[0].std, None, None, None))
+        _, sums = _asked(kind_of(kind.schema, learner), privatizer, Seeded(0))
+        others.append(OtherEpsilon(float(epsilon), guarantee.delta, sums[0].std, None, None, None))
     cells, layout = sum(one.cells for one in noise), kind.layout
     return SchemaForecast(
         **known,

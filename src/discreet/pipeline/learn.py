@@ -294,7 +294,7 @@ class _LearnJob:
             raise ValueError("ledger: must be None (--no-ledger), exact sums have no epsilon")
         if session.guarantee.randomness != "secure":
             raise ValueError(
-                "ledger: must be None (--no-ledger) with noise from a seed, which protects nobody: an "
+                "ledger: must be None (--no-ledger) with noise from a seed, which gives no privacy: an "
                 "epsilon that is written down would be a promise"
             )
         if self.settings.synthetic and not self.synthetic:

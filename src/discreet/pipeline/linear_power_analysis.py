@@ -268,11 +268,11 @@ def synthetic_linear_mdp_from_schema(
     layout, horizon = schema.layout, schema.horizon
     if schema.terminal:
         raise ValueError(
-            "terminal: a world with ends is made up for one-hot features only; give --world FILE"
+            "terminal: a world with ends is generated for one-hot features only; give --world FILE"
         )
     if features.rows.min() < 0.0 or np.abs(features.rows.sum(axis=1) - 1.0).max() > 1e-9:
         raise ValueError(
-            "features: must be mixtures (at least 0, of sum 1) for a world to be made up; give --world FILE"
+            "features: must be mixtures (at least 0, of sum 1) for a world to be generated; give --world FILE"
         )
     span = horizon * (schema.high - schema.low)
     gain = checks.real("target_gain", gain, 0.0, span, open_low=True, open_high=True)

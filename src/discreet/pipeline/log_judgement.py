@@ -304,8 +304,8 @@ def _read(
         )  # fmt: skip
     check_rules(local_files(places), schema.dataset, ledger)  # the owner may have added a rule meanwhile
     same = rule is not None and rule[2] == schema.dataset
-    told = {"name": name if rule is None else rule[1].name, "file": None if rule is None else str(rule[1])}
-    facts = {"policy": {**told, "same_dataset": same}, "identified": bool(any(identified))}
+    named = {"name": name if rule is None else rule[1].name, "file": None if rule is None else str(rule[1])}
+    facts = {"policy": {**named, "same_dataset": same}, "identified": bool(any(identified))}
     return question.weights(probability, logged), visits.targets, facts
 
 
@@ -483,10 +483,10 @@ def _page(facts: Mapping[str, Any], schema: Schema) -> str:
 
 def _scaled_forecast(facts: Mapping[str, Any], schema: Schema) -> tuple[float, float, float]:
     low, high = schema.returns.bounds(1)
-    told = facts["forecast"]
+    forecast = facts["forecast"]
     return (
-        told["least"] / (high - low),
-        told["most"] / (high - low),
+        forecast["least"] / (high - low),
+        forecast["most"] / (high - low),
         facts["question"]["expected"],
     )
 

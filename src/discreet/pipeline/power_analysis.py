@@ -390,7 +390,7 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
     """
     if schema.censored is not None:
         raise ValueError(
-            "target_gain: must be left out with censored ends, which a made-up world does not have; give a "
+            "target_gain: must be left out with censored ends, which a generated world does not have; give a "
             "world (--world TABLE) that says how often people leave"
         )
     least, most = schema.returns.bounds(schema.horizon)

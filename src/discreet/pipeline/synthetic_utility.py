@@ -283,12 +283,12 @@ def _usual(held: ReleasePart, spec: ProblemSpec, level: float) -> tuple[float, f
         one = evaluate(held, spec, {}, level=level, episodes_per_user=episodes).values[BEHAVIOUR]
         one = one.in_units(scale, offset)
         return one.estimate, one.low, one.high
-    told = FirstVisits(spec, episodes).read(held)
-    rows, (least, most) = told.begins, told.question.bounds
-    visits, deviation = combined_visits(told.visits, told.moves, told.noise.moves, told.noise.visits)
+    sums = FirstVisits(spec, episodes).read(held)
+    rows, (least, most) = sums.begins, sums.question.bounds
+    visits, deviation = combined_visits(sums.visits, sums.moves, sums.noise.moves, sums.noise.visits)
     n = max(float(visits[rows].sum()), 1.0)
-    mean = min(max(float(told.returns[rows].sum()) / n, -0.5), 0.5)
-    variance = len(rows) * (told.noise.returns**2 + (mean * deviation) ** 2)
+    mean = min(max(float(sums.returns[rows].sum()) / n, -0.5), 0.5)
+    variance = len(rows) * (sums.noise.returns**2 + (mean * deviation) ** 2)
     spread = math.sqrt(variance + episodes * n * (0.25 - mean**2)) / n
     z = -float(ndtri(0.5 * (1.0 - level)))
     ends = np.clip([mean, mean - z * spread, mean + z * spread], -0.5, 0.5)

@@ -200,8 +200,8 @@ def _by_returns(
     of_visits = 0.0 if math.isinf(cells.of_visits) else cells.of_visits
     spread = np.clip(0.25 - mean**2, 0.01, 0.25)[state]
     variance = (of_returns**2 + (q * of_visits) ** 2) / n**2 + cells.episodes * spread / n
-    told = visits > 2.0 * rows.deviation
-    return _Returns(unit * (q - mean[state]), np.where(told, unit**2 * variance, np.inf), mean)
+    seen = visits > 2.0 * rows.deviation
+    return _Returns(unit * (q - mean[state]), np.where(seen, unit**2 * variance, np.inf), mean)
 
 
 def _tilted(rows: Floats, value: Floats, target: Floats, chosen: Bools) -> Floats:
@@ -692,12 +692,12 @@ class _Scale(NamedTuple):
 
 def _from_first_visits(release: StepwiseRelease, spec: ProblemSpec, returns: bool) -> WorldModel:
     question = FirstVisits(spec, release_sizes(release)[1])
-    told, own = question.read(release), question.layout
+    sums, own = question.read(release), question.layout
     live = np.ones(own.states, bool)
     live[list(question.returns.terminal)] = False
     arrivals = np.arange(own.states) != question.start
-    cells = _Cells(own.state_ptr, live, arrivals, told.noise.visits, told.noise.moves, question.episodes)
-    rows = _distributions(told.visits, told.moves[:, :-1], cells)  # no record leads to the start state
+    cells = _Cells(own.state_ptr, live, arrivals, sums.noise.visits, sums.noise.moves, question.episodes)
+    rows = _distributions(sums.visits, sums.moves[:, :-1], cells)  # no record leads to the start state
     (least, most), ruled, scale = question.bounds, question.returns.outcomes is not None, _Scale.of(spec)
     if not ruled and spec.known_rewards is None:
         raise ValueError(
@@ -705,7 +705,7 @@ def _from_first_visits(release: StepwiseRelease, spec: ProblemSpec, returns: boo
             "first visits do not determine the rewards of steps"
         )
     unit = 1.0 if ruled else (most - least) / scale.width
-    by_returns = _by_returns(told.returns, told.noise.returns, rows, cells, unit)
+    by_returns = _by_returns(sums.returns, sums.noise.returns, rows, cells, unit)
 
     index = own.row_index[: spec.states, : spec.actions]
     first = own.state_ptr[: spec.states, None]

@@ -332,7 +332,7 @@ class RunFacts:
         made_up = self.synthetic and SYNTHETIC_INPUT not in self.options
         if self.ledger is not None and (made_up or self.guarantee.randomness != "secure"):
             raise ValueError(
-                "ledger: must be None (--no-ledger) for made-up data and for noise from a seed: a ledger "
+                "ledger: must be None (--no-ledger) for synthetic data and for noise from a seed: a ledger "
                 "holds what protects people"
             )
         for name in _NEEDED:

@@ -287,7 +287,7 @@ def test_bad_options_and_releases() -> None:
     release = exact_release(SimulatedDataset(mdp, behaviour, 10), learner, spec)
     with pytest.raises(ValueError, match="no rewards"):
         learner.learn(release, dr.mechanisms.ProblemSpec(mdp.layout))
-    with pytest.raises(ValueError, match="nobody"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         learner.learn(Release(release.estimates, 0, 0, release.guarantee), spec)
     pooled = make_release(
         SimulatedDataset(mdp, behaviour, 10), dr.mechanisms.CountQuery(mdp.layout),

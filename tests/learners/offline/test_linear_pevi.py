@@ -523,7 +523,7 @@ def test_two_stages_spend_nothing_before_the_second():
     assert release.asked[0].answer.gram_scale == pytest.approx(2 * one.gram_scale)
     with pytest.raises(ValueError, match="must be a new one"):
         learner.ask(session)
-    with pytest.raises(ValueError, match="nobody came"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         learner.ask(learner.open(mdp.layout, mdp.features, Seeded(0)))
     printed = DPVAPVI(rho=1.0, preset="figure-1")  # its noise is printed: m episodes cost m^2 times the rho
     rho = [printed.open(mdp.layout, mdp.features, Seeded(0), episodes=m).guarantee.rho for m in (1, 3)]

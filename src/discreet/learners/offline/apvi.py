@@ -196,7 +196,7 @@ class _Steps:
 
     def __init__(self, release: Release | StepwiseRelease, layout: Layout, pooled: bool) -> None:
         if release.users == 0:
-            raise ValueError("release.users = 0: nobody came before it")
+            raise ValueError("release.users = 0: must be at least 1")
         self._release, self._layout, self._pooled = release, layout, pooled
         if isinstance(release, Release):
             self._dense = {name: release.estimates[name] for name in _READ if name in release.estimates}

@@ -312,7 +312,7 @@ class Linear(Knobs):
                 "session: must be a new one, opened by this learner, with known rewards if they are given"
             )
         if not session.users:
-            raise ValueError("session.users = 0: nobody came")
+            raise ValueError("session.users = 0: must be at least 1")
         recorder = Recorder(session)
         found = self.solve(session.layout, session.features, recorder, known_rewards)
         release = recorder.release()

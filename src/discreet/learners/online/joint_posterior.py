@@ -310,7 +310,7 @@ class JointPosterior(Knobs):
         spec = state.spec
         users = self._batch(release.users, spec)
         if users < 1:
-            raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
+            raise ValueError(f"release.users = {release.users}: must be below users = {spec.users}")
         if state.inner is not None:
             state = _into_inner(state, release.users, *_newest(state, release))
         elif release.number > 0:

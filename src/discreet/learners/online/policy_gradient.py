@@ -239,9 +239,9 @@ class VectorGradientLearner(Knobs):
     def _updated(self, state: PolicyGradientState, release: Release) -> PolicyGradientState:
         """Return the state after one step with the vector of the latest batch."""
         assert release.measurement is not None
-        told, spec = release.measurement.estimates[VECTOR], state.spec
-        norm, users, cells = self._norm(spec), max(1, told.covers), state.logits.size
-        mean, noise = told.value / (users * norm), told.law.std() / (users * norm)
+        estimate, spec = release.measurement.estimates[VECTOR], state.spec
+        norm, users, cells = self._norm(spec), max(1, estimate.covers), state.logits.size
+        mean, noise = estimate.value / (users * norm), estimate.law.std() / (users * norm)
         gradient, left = mean[:cells].reshape(state.logits.shape), mean[cells : cells + spec.horizon]
         visits = mean[cells + spec.horizon :] / (self._visit_weight(spec) or 1.0) * norm
         policy = softmax(state.logits, spec.layout.mask)

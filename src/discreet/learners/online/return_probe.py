@@ -264,7 +264,7 @@ def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> Re
         state = _after_watch(state, newest)
     users = learner._batch(release.users, spec)
     if users < 1:
-        raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
+        raise ValueError(f"release.users = {release.users}: must be below users = {spec.users}")
     mine = _learners_part(state, release.users, users)
     queue, parts = [(ANCHOR, users - mine, 0)], int(learner.tie_batches or 1)
     exploring = learner._exploring(release.users, users, spec)

@@ -121,7 +121,7 @@ def sub_batch(release: Release, spec: ProblemSpec, sizes: Sequence[int], part: i
     users.
     """
     if sum(sizes) < 1:
-        raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
+        raise ValueError(f"release.users = {release.users}: must be below users = {spec.users}")
     left = [i for i in range(part, len(sizes)) if sizes[i]]
     if not left:
         raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
