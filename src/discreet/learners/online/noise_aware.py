@@ -138,7 +138,8 @@ _MANY = 1_000.0
 _MORE = 2.0
 # Factor n_1 / n_0: after n_1 users, the maximum-uncertainty explorer becomes the frontier explorer.
 _LATE = 64.0
-_PLANS = 8  # number of policies in a batch that the frontier explorer's users follow
+# Number of policies in a batch that the users of the frontier explorer follow.
+_PLANS = 8
 # The share of explorers 1 and 2 starts to fall after n_0 users, the share of the optimistic explorer after
 # this factor times n_0. Releases with more noise need a larger factor, because correcting an optimistic
 # estimate then takes more users.
