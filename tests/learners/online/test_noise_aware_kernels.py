@@ -24,7 +24,13 @@ from discreet.learners.online import tabular_planning_kernels as kernels
 from discreet.learners.online.noise_aware import explorer_share, explorers_among
 from discreet.mechanisms.interfaces import ProblemSpec
 from discreet.mechanisms.seeded_rng import SeededRng
-from discreet.utils.random_streams_kernels import ROLE_EXPLORE, open_at, run_key, scalar_draws
+from discreet.utils.random_streams_kernels import (
+    ROLE_EXPLORE,
+    draw_uniforms,
+    open_at,
+    run_key,
+    scalar_draws,
+)
 
 belief_sums, model_of_cells = kept(noise_kernels._sums), kept(noise_kernels._cells)
 forecast_of = kept(noise_kernels._forecast)
@@ -32,7 +38,7 @@ forecast_of = kept(noise_kernels._forecast)
 POINTERS = np.array([0, 2, 3, 6])  # three states with 2, 1 and 3 actions
 HORIZON, ROWS, STATES = 4, 6, 3
 NEVER = 5  # a row that nobody is assigned, where a setting says so
-EXPLORERS, DRAWING, RELEASES, USERS = 4, 2, 7, 300  # the others draw nothing
+EXPLORERS, DRAWING, RELEASES, USERS = 6, 2, 7, 300  # the last three are plans for the frontier
 
 
 def rows_of(memory: np.ndarray, cells: int, steps: int, states: int = STATES) -> np.ndarray:
@@ -423,8 +429,8 @@ def hoped(setting: "Setting", b: SimpleNamespace, users: int, number: int, seeks
     return q
 
 
-def reached(setting: "Setting", b: SimpleNamespace, greedy: np.ndarray) -> np.ndarray:
-    """(H, R) Q of the frontier explorer, and the greedy Q where it reaches too little."""
+def reached(setting: "Setting", b: SimpleNamespace, greedy: np.ndarray, worth: np.ndarray) -> np.ndarray:
+    """(H, R) Q of one plan of the frontier explorer, and the greedy Q where it reaches too little."""
     after, q = np.zeros(STATES), np.zeros((HORIZON, ROWS))
     for h in reversed(range(HORIZON)):
         for r in range(ROWS):
@@ -433,7 +439,7 @@ def reached(setting: "Setting", b: SimpleNamespace, greedy: np.ndarray) -> np.nd
             if not np.isinf(b.spread[c]):
                 error = STATES * b.spread[c] ** 2
                 part, later = error**2 / (error**2 + 0.15**2), b.model[c] @ after
-            part = 0.0 if part < 0.2 else part
+            part = worth[r] * (0.0 if part < 0.2 else part)
             q[h, r] = part * (HORIZON - h) / HORIZON + (1.0 - part) * later
         after = np.array([q[h, POINTERS[s] : POINTERS[s + 1]].max() for s in range(STATES)])
         little = np.repeat(after < 0.1, np.diff(POINTERS))
@@ -617,17 +623,22 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
         np.testing.assert_allclose(
             step.trials[DRAWING], hoped(setting, mine, step.users, step.number), **CLOSE
         )
-        last = hoped(setting, mine, step.users, step.number, seeks=True)
         if step.users >= setting.knobs["REACH_FROM"]:
-            last = reached(setting, mine, step.q)
-        np.testing.assert_allclose(step.trials[DRAWING + 1], last, **CLOSE)
+            for e in range(DRAWING + 1, EXPLORERS):
+                coins = open_at(step.ties, ROLE_EXPLORE, step.number, e)
+                worth = draw_uniforms(coins, ROWS) if e > DRAWING + 1 else np.ones(ROWS)
+                np.testing.assert_allclose(step.trials[e], reached(setting, mine, step.q, worth), **CLOSE)
+        else:
+            last = hoped(setting, mine, step.users, step.number, seeks=True)
+            np.testing.assert_allclose(step.trials[DRAWING + 1], last, **CLOSE)
+            assert np.isnan(step.trials[DRAWING + 2 :]).all()  # these have no users yet
         for e in range(DRAWING):
             coins = open_at(step.ties, ROLE_EXPLORE, step.number, e)
             z = scalar_draws(coins, 1.0, True, 5 * ROWS).reshape(ROWS, 5)
             np.testing.assert_allclose(step.trials[e], explored(setting, mine, step.users, z, e), **CLOSE)
         assert np.isfinite(step.memory).all()
         assert np.isfinite(step.q).all()
-        assert np.isfinite(step.trials).all()
+        assert np.isfinite(step.trials[: DRAWING + 2]).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -720,7 +731,7 @@ def test_extreme_noise_gives_plans_of_real_numbers(name: str, sigma: float) -> N
     for step in setting.steps(0):
         for facts in step.model:
             assert not np.isnan(facts[: setting.slots * ROWS]).any()
-        for q in (step.q, *step.trials):
+        for q in (step.q, *step.trials[: DRAWING + 2]):
             assert ((q >= 0.0) & (q <= most)).all()
 
 
@@ -838,7 +849,9 @@ def test_explorers_are_independent_and_draw_anew_at_every_release() -> None:
         assert abs(correlation) < stats.norm.isf(0.5e-7) / math.sqrt(n)
     more = drawn(3, 2, explorers=EXPLORERS)
     np.testing.assert_array_equal(more[:DRAWING], drawn(3, 2))  # an explorer's draws are its own
-    assert (more[DRAWING:] == 1.0).all()  # who hopes or seeks draws nothing
+    assert (more[DRAWING : DRAWING + 2] == 1.0).all()  # who hopes or seeks draws nothing
+    for e in range(DRAWING + 2, EXPLORERS):  # nothing is known, so a plan has the values that it draws
+        np.testing.assert_array_equal(more[e], draw_uniforms(open_at(run_key(3), ROLE_EXPLORE, 2, e), ROWS))
 
 
 @pytest.mark.parametrize("hope", [2.0, 8.0, math.inf])
@@ -878,6 +891,11 @@ def test_drawing_explorers_are_a_share_and_then_fewer_and_the_hopeful_one_takes_
     assert explorers_among(10**10, 0.0, hope) == (0, 0, 0, 0)
 
 
+def four(sizes: np.ndarray) -> np.ndarray:
+    """(4,) numbers of users of each explorer, all plans of the last one together."""
+    return np.append(sizes[:3], sizes[3:].sum())
+
+
 @pytest.mark.parametrize(
     ("privatizer", "hope"),
     [
@@ -896,8 +914,13 @@ def test_hope_lasts_the_longer_the_noisier_the_releases_are(privatizer: Any, hop
     counted = [explorers_among(n, share, hope, noise) for n in (users, before)]
     wanted = np.subtract(*counted)
     assert (wanted[3] > 0) == noise
-    np.testing.assert_array_equal(learner._exploring(before, 10**6, replace(spec, users=None)), wanted)
-    fewer = learner._exploring(before, 10**6, spec)  # the last tenth of the run: 1 - n/K is .05 on average
+    endless = learner._exploring(before, 10**6, replace(spec, users=None))
+    assert np.ptp(endless[3:]) <= 1  # eight groups of equal size
+    np.testing.assert_array_equal(four(endless), wanted)
+    few = learner._exploring(10**6, 10**5, replace(spec, users=None))
+    assert (few[3] > 0) == noise
+    assert (few[4:] == 0).all()  # there is no frontier yet
+    fewer = four(learner._exploring(before, 10**6, spec))  # the last tenth: 1 - n/K is .05 on average
     np.testing.assert_allclose(fewer, 0.05 * wanted, rtol=0.02, atol=1.0)
 
 
@@ -907,7 +930,7 @@ def test_no_batch_has_more_explorers_than_users(share: float, batch: int) -> Non
     """Counts are rounded one by one, so several explorers may claim one user: the first of them gets it."""
     learner, first, last = dr.NoiseAwareUCBVI(explore_share=share), 100_011, 120_028
     spec = replace(Setup(dr.make("riverswim"), learner, dr.Central(epsilon=1.0), last).spec, users=None)
-    total, shared, hope = np.zeros(EXPLORERS, np.int64), 0, explorer_share(spec)
+    total, shared, hope = np.zeros(4, np.int64), 0, explorer_share(spec)
     for before in range(first, last, batch):
         sizes = learner._exploring(before, batch, spec)
         claimed = np.subtract(
@@ -916,7 +939,7 @@ def test_no_batch_has_more_explorers_than_users(share: float, batch: int) -> Non
         assert sizes.min() >= 0
         assert sizes.sum() == min(batch, claimed.sum())
         shared += max(0, int(claimed.sum()) - batch)
-        total += sizes
+        total += four(sizes)
     wanted = np.subtract(explorers_among(before + batch, share, hope), explorers_among(first, share, hope))
     assert wanted.sum() - total.sum() == shared
     assert shared > 0 or batch > 1 or share > 0.9  # there hopes are few
@@ -972,7 +995,7 @@ def test_plans_are_the_sub_batches_of_the_compiled_driver(options: dict[str, Any
     setup = Setup(mdp, dr.NoiseAwareUCBVI(**options), dr.NoPrivacy(), 400)
     times, exploring = setup.times.tolist(), setup.exploring
     share = setup.learner.tuned(setup.spec).explore_share
-    assert exploring.sum(axis=0).tolist() == list(explorers_among(400, share, noise=False, end=400.0))
+    assert four(exploring.sum(axis=0)).tolist() == [*explorers_among(400, share, noise=False, end=400.0)]
     keys = Seeded(0, 0).keys
     state = setup.learner.begin(setup.spec, keys.ties)
     parts, explorers = int(setup.learner.tie_batches), setup.learner.explorers

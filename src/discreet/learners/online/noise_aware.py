@@ -138,6 +138,8 @@ _MANY = 1_000.0
 _MORE = 2.0
 # Factor n_1 / n_0: after n_1 users, the maximum-uncertainty explorer becomes the frontier explorer.
 _LATE = 64.0
+# Number of policies in a batch that the users of the frontier explorer follow.
+_PLANS = 8
 # The share of explorers 1 and 2 starts to fall after n_0 users, the share of the optimistic explorer after
 # this factor times n_0. Releases with more noise need a larger factor, because correcting an optimistic
 # estimate then takes more users.
@@ -153,6 +155,16 @@ def explorer_share(spec: ProblemSpec) -> float:
         return _HOPE_EXACT
     gaussian = _approximate(spec) or (spec.budget is not None and spec.budget.trust == "shuffle")
     return _HOPE_GAUSSIAN if gaussian else _HOPE_LONG
+
+
+def _noisy(spec: ProblemSpec) -> bool:
+    """Return True if releases have privacy noise, or if the budget is not known."""
+    return spec.budget is None or spec.budget.trust != "none"
+
+
+def _frontier_from(share: float) -> float:
+    """Return the number n_1 of users at which explorer 4 becomes the frontier explorer."""
+    return _LATE * _MANY / share if share > 0.0 else math.inf
 
 
 def _then_fewer(users: float, full: float) -> tuple[float, float]:
@@ -185,6 +197,7 @@ def explorers_among(
       With x = sqrt(n_0 / users), its share is ``share`` (x - x^2), and that of explorers 1 and 2 is ``share``
       x. For many users, the ratio of these two shares tends to 1. After n_1 = 64 n_0 users, explorer 4 is the
       frontier explorer. With y = (n_1 / users)^(1/3), it then gets the additional share ``share`` (y - y^3).
+      Its users in a batch follow eight policies, in groups of equal size.
     """
     full = _MANY / share if share > 0.0 else math.inf
     (many, many_moment), (searched, moment) = _then_fewer(users, full), _then_fewer(users, hope * full)
@@ -233,7 +246,7 @@ class NoiseAwareUCBVI(GreedyLearner):
        - Explorers 1 and 2 plan with a draw from an approximate posterior. Explorer 2 has a larger width.
        - Explorer 3 plans with upper ends of the posterior. It adds five pseudo-visits of reward 1 to a pair.
        - Explorer 4 is used with privacy noise. It assigns the maximum value to rows whose noise exceeds the
-         data. After two million users, it ignores rewards and plans to reach these rows.
+         data. After two million users, it ignores rewards and plans to reach these rows, eight times a batch.
     7. **Batches.** A batch ends when the number of users has grown by the factor ``replan_growth``. Its
        greedy policies break ties in four independent random ways.
 
@@ -328,7 +341,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     prior_strength: float | None = None
     replan_first: int | None = None
 
-    explorers: ClassVar[int] = 4
+    explorers: ClassVar[int] = 3 + _PLANS
     REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited options that this learner does not have
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
@@ -475,13 +488,16 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> Ints:
         share = float(self.tuned(spec).explore_share or 0.0)
-        hope, noise = explorer_share(spec), spec.budget is None or spec.budget.trust != "none"
+        hope, noise = explorer_share(spec), _noisy(spec)
         end = math.inf if spec.users is None else float(spec.users)
         counts = [explorers_among(n, share, hope, noise, end) for n in (before, before + batch)]
         first, last = np.array(counts)
         # The numbers are rounded separately, so their sum can be larger than the batch.
         more = np.maximum(0, last - first)
-        return np.diff(np.minimum(max(0, batch), np.cumsum(more)), prepend=0)
+        own = np.diff(np.minimum(max(0, batch), np.cumsum(more)), prepend=0)
+        plans = _PLANS if noise and before >= _frontier_from(share) else 1
+        frontier = kernels.part_sizes(int(own[3]), np.zeros(0, np.int64), plans)
+        return np.array([*own[:3], *frontier, *[0] * (_PLANS - plans)], np.int64)
 
     # ------------------------------------------------------------- interface for compiled code
     def kernel(self, spec: ProblemSpec) -> LearnerKernel:
@@ -502,7 +518,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         if mine.known_rewards:
             knobs[noise_kernels.UNTRIED] = _UNTRIED
         share = float(mine.explore_share or 0.0)
-        knobs[noise_kernels.REACH_FROM] = _LATE * _MANY / share if share > 0.0 else math.inf
+        knobs[noise_kernels.REACH_FROM] = _frontier_from(share) if _noisy(spec) else math.inf
         if self.prior is not None:
             knobs = np.concatenate([knobs, self._prior(spec).packed(spec.layout)])
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)

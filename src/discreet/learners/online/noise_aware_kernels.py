@@ -100,7 +100,7 @@ from discreet.learners.online.successor_kernels import (
     successors,
     table_size,
 )
-from discreet.utils.random_streams_kernels import ROLE_EXPLORE, log, normal_range, open_stream
+from discreet.utils.random_streams_kernels import ROLE_EXPLORE, log, normal_range, open_stream, uniform
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -130,7 +130,9 @@ _UNTRIED_USERS = 1_000.0
 _WIDTH = 0.3  # Width of explorer 1, in units of sqrt(ln(1 + users)).
 _WIDER = 1.5  # Width of explorer 2, in units of the width of explorer 1.
 _HOPEFUL = 2  # Index of the optimistic explorer, which plans with upper ends of the posterior.
-_SEEKING = 3  # Index of the maximum-uncertainty explorer, which becomes the frontier explorer.
+# Index of the maximum-uncertainty explorer, which becomes the frontier explorer. Larger indices are further
+# plans of the frontier explorer.
+_SEEKING = 3
 _FAR = 2.0  # Width of the optimistic explorer, in units of the width of explorer 1.
 # Width of the optimistic explorer if the constant FARTHER is 1, and always of the maximum-uncertainty
 # explorer.
@@ -460,8 +462,8 @@ def noise_aware_step(
                     far *= _FARTHER
             _hope_for(problem, far * width, _CARRIED, False, model, moves_of, values, trials[e])
             continue
-        if e == _SEEKING:
-            if not reaches:
+        if e >= _SEEKING:
+            if e == _SEEKING and not reaches:
                 _hope_for(problem, _NEAR * width, 1.0, True, model, moves_of, values, trials[e])
             continue
         open_stream(ties, ROLE_EXPLORE, number, e, coins)
@@ -471,8 +473,10 @@ def noise_aware_step(
         _explore(problem, own, model, moves_of, z, values, trials[e])
     untried = knobs[UNTRIED] / np.sqrt(1.0 + users / _UNTRIED_USERS)
     _induct(problem, knobs[STAT], knobs[PRIVACY], untried, model, moves_of, values, q)
-    if reaches and trials.shape[0] > _SEEKING:
-        _reach(problem, model, moves_of, q, trials[_SEEKING], scratch)
+    if reaches:
+        for e in range(_SEEKING, trials.shape[0]):
+            open_stream(ties, ROLE_EXPLORE, number, e, coins)
+            _reach(problem, model, moves_of, q, e > _SEEKING, coins, trials[e], scratch)
     _foresee(problem, number > 0, sums, model, forecast.start)
 
 
@@ -1407,7 +1411,14 @@ def _hope_for(
 
 @inlined
 def _reach(
-    problem: Problem, model: Cells, moves: Successors, greedy: Floats, q: Floats, scratch: Floats
+    problem: Problem,
+    model: Cells,
+    moves: Successors,
+    greedy: Floats,
+    random: bool,
+    coins: NDArray[np.uint64],
+    q: Floats,
+    scratch: Floats,
 ) -> None:
     """Plan to reach rows that noise hides, regardless of all rewards, and write the plan into ``q``.
 
@@ -1418,10 +1429,17 @@ def _reach(
     the value (H - h) / H at step h, where steps start at 0. All other parts have value 0. In states whose
     best value is below _WORTHWHILE, the explorer acts greedily, by the Q ``greedy``. Therefore the plan is
     the greedy policy if noise hides no row.
+
+    A plan leads all of its users along one path, and far fewer users are enough to see the rows of a path.
+    Therefore a batch has several plans. If ``random`` is True, the hidden part of each row is multiplied by
+    its own uniform draw from ``coins``, so that plans have different goals.
     """
     state_ptr, horizon, rows = problem.state_ptr, problem.horizon, problem.rows
     spread, sampling, states = model.spread, model.sampling, model.raw.shape[1]
     now, after = scratch[:states], scratch[states : 2 * states]
+    worth = scratch[2 * states : 2 * states + rows]
+    for r in range(rows):
+        worth[r] = uniform(coins) if random else 1.0
     for s in range(states):
         after[s] = 0.0
     for h in range(horizon - 1, -1, -1):
@@ -1443,6 +1461,7 @@ def _reach(
                     if first == end:  # The row is uniform.
                         for k in range(states):
                             later += after[k] / states
+                hidden *= worth[r]
                 q[h, r] = hidden * left + (1.0 - hidden) * later
                 now[s] = max(now[s], q[h, r])
             if now[s] < _WORTHWHILE:
