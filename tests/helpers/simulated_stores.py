@@ -247,12 +247,6 @@ class DictionaryStore:
     def bind_key(self, public: str) -> None:
         pass
 
-    def programs(self) -> list[Any]:
-        return []
-
-    def link(self, turn: int) -> str:
-        return ""
-
     @transaction(False)
     def about(self) -> dict[str, Any]:
         d = self.d

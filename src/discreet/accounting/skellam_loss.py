@@ -10,7 +10,7 @@ P(k - d) / P(k) is the sum of e_i over i = k - d .. k - 1, where e_i = ln P(i) /
 
     asinh((i + 1/2) / v) <= e_i <= asinh((i + 1) / v),
 
-and e_{-i-1} = -e_i. Hence L(d - k) = -L(k). With t - t^3 / 6 <= asinh(t) <= t for t >= 0:
+and e_{-i-1} = -e_i. Therefore L(d - k) = -L(k). With t - t^3 / 6 <= asinh(t) <= t for t >= 0:
 
 - for k >= d / 2, terms with opposite signs cancel, and L(k) <= d (k - d / 2) / v + d / (2 v);
 - for k < d / 2, L(k) <= 0 and L(k) <= d (k - d / 2) / v + d (d - k)^3 / (6 v^3).

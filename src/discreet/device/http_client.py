@@ -230,7 +230,7 @@ class _World:
 
     @classmethod
     def of(cls, world: Mapping[str, Any]) -> _World:
-        """Return the world that a plan states."""
+        """Return the sizes that a plan states."""
         sizes = int(world["states"]), int(world["actions"]), int(world["horizon"])
         mask = world.get("mask")
         admissible = np.ones(sizes[:2], bool) if mask is None else np.array(mask, bool)

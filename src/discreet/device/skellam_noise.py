@@ -11,10 +11,10 @@ bits are drawn. This ends with probability 1. The distribution is neither trunca
 *Certified tables.* Let w_k = 2^B m^(k - m) m! / k!, so that F(k) is the sum of w_0 .. w_k divided by the sum
 of all w. The weights are computed from w_m = 2^B outwards, in integers, and rounded down. Each step
 multiplies by a factor of at most 1, so the weight at distance n from m is too small by at most n. Weights are
-computed until they are 0 at distance n. The omitted weights on a side sum to at most n / (1 - r), where r is
-the ratio of the last two weights, with 1 / (1 - r) <= (m + n + 1) / n. All sums are therefore too small by at
-most E = (n + 1)^2 + 2 (m + n + 1) on each side. The table is accepted if floor(2^b F(k)) is the same for both
-ends of the error interval, at every k. Otherwise B is doubled.
+computed until they are 0 at distance n. Let r be the ratio of the last two weights. The omitted weights on a
+side sum to at most n / (1 - r), and 1 / (1 - r) <= (m + n + 1) / n. All sums are therefore too small by at most
+E = (n + 1)^2 + 2 (m + n + 1) on each side. The table is accepted if floor(2^b F(k)) is the same for both ends of
+the error interval, at every k. Otherwise B is doubled.
 
 For means above :data:`LARGEST_MEAN`, several Poisson variables with smaller means are added, which is exact.
 """
@@ -97,7 +97,7 @@ def _floors(mean: int) -> tuple[int, NDArray[np.uint64]]:
 def poisson(mean: int, size: int, coins: WordCoins) -> Ints:
     """Return ``size`` independent Poisson variables of an integer ``mean`` of at least 0.
 
-    coins : random generator of words.
+    coins : source of random words.
     """
     if mean <= LARGEST_MEAN:
         return np.zeros(size, np.int64) if mean == 0 else _inverted(mean, size, coins)
@@ -135,7 +135,7 @@ def skellam(variance: int, size: int, coins: WordCoins) -> Ints:
 
     variance : an even integer from 2 to 2^62.
 
-    coins : random generator of words.
+    coins : source of random words.
 
     Raises ``ValueError`` for another variance.
     """
