@@ -97,7 +97,7 @@ def _floors(mean: int) -> tuple[int, NDArray[np.uint64]]:
 def poisson(mean: int, size: int, coins: WordCoins) -> Ints:
     """Return ``size`` independent Poisson variables of an integer ``mean`` of at least 0.
 
-    coins : random generator of words.
+    coins : object that draws words of 64 bits.
     """
     if mean <= LARGEST_MEAN:
         return np.zeros(size, np.int64) if mean == 0 else _inverted(mean, size, coins)
@@ -135,7 +135,7 @@ def skellam(variance: int, size: int, coins: WordCoins) -> Ints:
 
     variance : an even integer from 2 to 2^62.
 
-    coins : random generator of words.
+    coins : object that draws words of 64 bits.
 
     Raises ``ValueError`` for another variance.
     """
