@@ -12,7 +12,7 @@ P(k - d) / P(k) is the sum of e_i over i = k - d .. k - 1, where e_i = ln P(i) /
 
 and e_{-i-1} = -e_i. Hence L(d - k) = -L(k). With t - t^3 / 6 <= asinh(t) <= t for t >= 0:
 
-- for k >= d / 2, terms with opposite signs cancel, and L(k) <= d (k - d / 2) / v + d / (2 v);
+- for k >= d / 2, terms of opposite sign cancel, and L(k) <= d (k - d / 2) / v + d / (2 v);
 - for k < d / 2, L(k) <= 0 and L(k) <= d (k - d / 2) / v + d (d - k)^3 / (6 v^3).
 
 For y >= x with y <= 0, e^{a y} - e^{a x} <= a (y - x). For X with distribution P, E e^{t X} = exp(v (cosh t -

@@ -94,52 +94,52 @@ def _floors(mean: int) -> tuple[int, NDArray[np.uint64]]:
     return first, table
 
 
-def poisson(mean: int, size: int, coins: WordCoins) -> Ints:
+def poisson(mean: int, size: int, source: WordCoins) -> Ints:
     """Return ``size`` independent Poisson variables of an integer ``mean`` of at least 0.
 
-    coins : object that draws words of 64 bits.
+    source : object that draws words of 64 bits.
     """
     if mean <= LARGEST_MEAN:
-        return np.zeros(size, np.int64) if mean == 0 else _inverted(mean, size, coins)
+        return np.zeros(size, np.int64) if mean == 0 else _inverted(mean, size, source)
     parts = -(-mean // LARGEST_MEAN)
     each, more = divmod(mean, parts)
     total = np.zeros(size, np.int64)
     for part in range(parts):
-        total += _inverted(each + (part < more), size, coins)
+        total += _inverted(each + (part < more), size, source)
     return total
 
 
-def _inverted(mean: int, size: int, coins: WordCoins) -> Ints:
+def _inverted(mean: int, size: int, source: WordCoins) -> Ints:
     first, floors = _floors(mean)
-    drawn = np.asarray(coins.words(size), np.uint64)
+    drawn = np.asarray(source.words(size), np.uint64)
     at = np.searchsorted(floors, drawn, side="right")
     found = (first + at).astype(np.int64)
     tied = (floors[np.maximum(at, 1) - 1] == drawn) | (drawn == 0)
     for i in np.flatnonzero(tied).tolist():
-        found[i] = _by_more_bits(mean, int(drawn[i]), coins)
+        found[i] = _by_more_bits(mean, int(drawn[i]), source)
     return found
 
 
-def _by_more_bits(mean: int, drawn: int, coins: WordCoins) -> int:
+def _by_more_bits(mean: int, drawn: int, source: WordCoins) -> int:
     """Return X from the first 64 bits ``drawn`` of U and as many further bits as are necessary."""
     bits = _WORD
     while True:
-        drawn, bits = (drawn << _WORD) | int(np.asarray(coins.words(1))[0]), bits + _WORD
+        drawn, bits = (drawn << _WORD) | int(np.asarray(source.words(1))[0]), bits + _WORD
         first, values = _table(mean, bits)
         if drawn and drawn not in values:
             return first + sum(value < drawn for value in values)
 
 
-def skellam(variance: int, size: int, coins: WordCoins) -> Ints:
+def skellam(variance: int, size: int, source: WordCoins) -> Ints:
     """Return ``size`` independent Skellam variables of mean 0.
 
     variance : an even integer from 2 to 2^62.
 
-    coins : object that draws words of 64 bits.
+    source : object that draws words of 64 bits.
 
     Raises ``ValueError`` for another variance.
     """
     allowed = isinstance(variance, int) and 2 <= variance <= MOST_VARIANCE and variance % 2 == 0
     if isinstance(variance, bool) or not allowed:
         raise ValueError(f"variance = {variance!r}: must be an even integer in [2, 2^62]")
-    return poisson(variance // 2, size, coins) - poisson(variance // 2, size, coins)
+    return poisson(variance // 2, size, source) - poisson(variance // 2, size, source)
