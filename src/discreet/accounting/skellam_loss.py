@@ -25,9 +25,10 @@ The first summand is at least 1, so ln(x + y) <= ln x + y. As cosh t - 1 <= t^2 
     (a - 1) D_a <= a (a - 1) d^2 / (2 v) + a^2 d^2 / (2 v) (e^{(a d / v)^2 / 12} - 1)
                    + a (d / v) (1/2 + m / (6 v^2)).
 
-*All coordinates.* Divergences of independent coordinates add up. Let mu^2, l1 and step be at least the sum of
-d_j^2 / v_j, the sum of |d_j| / v_j and the largest |d_j| / v_j, for every replaced user. Let v be at most
-every v_j, and d at least every |d_j|. Since m / v^2 decreases in v and increases in d,
+*All coordinates.* Divergences of independent coordinates add up. The following bounds hold for every replaced
+user. mu^2 is at least the sum of d_j^2 / v_j. l1 is at least the sum of |d_j| / v_j. step is at least every
+|d_j| / v_j. Let v be at most every v_j, and d at least every |d_j|. The number m / v^2 decreases in v and
+increases in d. Therefore
 
     D_a <= a mu^2 / 2 + a / (a - 1) (a mu^2 / 2 (e^{(a step)^2 / 12} - 1) + l1 (1/2 + m / (6 v^2))).
 
@@ -37,9 +38,9 @@ More noise than stated, of users who are not counted as honest, is post-processi
 epsilon = D_a + ln(1 - 1/a) - ln(a delta) / (a - 1).
 
 *Rejected messages.* A shuffler rejects messages with a cell that an honest device sends with probability at
-most 2^-160. The release then differs from the release that is analysed here. Delta is reduced by 2^-60 for
-that, which is more than (1 + e^epsilon) times the probability of such an event in 2^60 cells, for epsilon up
-to 25.
+most 2^-160. The release then differs from the release that is analysed here. Delta is therefore reduced by
+2^-60. This exceeds (1 + e^epsilon) times the probability of such an event in 2^60 cells, for epsilon up to
+25.
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ uniform U in [0, 1), X = #{k : F(k) <= U}. Only the necessary bits of U are draw
 b bits of U, as an integer u, differ from floor(2^b F(k)) for every k, they determine X. Otherwise 64 more
 bits are drawn. This ends with probability 1. The distribution is neither truncated nor rounded.
 
-*Certified tables.* Let w_k = 2^B m^(k - m) m! / k!, so that F(k) is the sum of w_0 .. w_k divided by the sum
-of all w. The weights are computed from w_m = 2^B outwards, in integers, and rounded down. Each step
-multiplies by a factor of at most 1, so the weight at distance n from m is too small by at most n. Weights are
-computed until they are 0 at distance n. The omitted weights on a side sum to at most n / (1 - r), where r is
-the ratio of the last two weights, with 1 / (1 - r) <= (m + n + 1) / n. All sums are therefore too small by at
-most E = (n + 1)^2 + 2 (m + n + 1) on each side. The table is accepted if floor(2^b F(k)) is the same for both
-ends of the error interval, at every k. Otherwise B is doubled.
+*Certified tables.* Let w_k = 2^B m^(k - m) m! / k!. F(k) is the sum of w_0 .. w_k divided by the sum of all
+w. The weights are computed from w_m = 2^B outwards, in integers, and rounded down. Each step multiplies by a
+factor of at most 1, so the weight at distance n from m is too small by at most n. Weights are computed until
+they are 0 at distance n. Let r be the ratio of the last two weights. The omitted weights on a side sum to at
+most n / (1 - r), and 1 / (1 - r) <= (m + n + 1) / n. All sums are therefore too small by at most E = (n +
+1)^2 + 2 (m + n + 1) on each side. The table is accepted if floor(2^b F(k)) is the same for both ends of the
+error interval, at every k. Otherwise B is doubled.
 
 For means above :data:`LARGEST_MEAN`, several Poisson variables with smaller means are added, which is exact.
 """
