@@ -12,7 +12,7 @@ P(k - d) / P(k) is the sum of e_i over i = k - d .. k - 1, where e_i = ln P(i) /
 
 and e_{-i-1} = -e_i. Therefore L(d - k) = -L(k). With t - t^3 / 6 <= asinh(t) <= t for t >= 0:
 
-- for k >= d / 2, terms with opposite signs cancel, and L(k) <= d (k - d / 2) / v + d / (2 v);
+- for k >= d / 2, terms of opposite sign cancel, and L(k) <= d (k - d / 2) / v + d / (2 v);
 - for k < d / 2, L(k) <= 0 and L(k) <= d (k - d / 2) / v + d (d - k)^3 / (6 v^3).
 
 For y >= x with y <= 0, e^{a y} - e^{a x} <= a (y - x). For X with distribution P, E e^{t X} = exp(v (cosh t -
@@ -22,12 +22,14 @@ For y >= x with y <= 0, e^{a y} - e^{a x} <= a (y - x). For X with distribution 
 
 The first summand is at least 1, so ln(x + y) <= ln x + y. As cosh t - 1 <= t^2 / 2 e^{t^2 / 12},
 
-    (a - 1) D_a <= a (a - 1) d^2 / (2 v) + a^2 d^2 / (2 v) (e^{(a d / v)^2 / 12} - 1)
-                   + a (d / v) (1/2 + m / (6 v^2)).
+    (a - 1) D_a <= a (a - 1) d^2 / (2 v) + R,
 
-*All coordinates.* Divergences of independent coordinates add up. Let mu^2, l1 and step be at least the sum of
-d_j^2 / v_j, the sum of |d_j| / v_j and the largest |d_j| / v_j, for every replaced user. Let v be at most
-every v_j, and d at least every |d_j|. Since m / v^2 decreases in v and increases in d,
+    R = a^2 d^2 / (2 v) (e^{(a d / v)^2 / 12} - 1) + a (d / v) (1/2 + m / (6 v^2)).
+
+*All coordinates.* Divergences of independent coordinates add up. The following bounds hold for every replaced
+user. The sum of d_j^2 / v_j is at most mu^2. The sum of |d_j| / v_j is at most l1. Each |d_j| / v_j is at most
+step. Let v be at most every v_j, and d at least every |d_j|. The number m / v^2 decreases in v and
+increases in d. Therefore
 
     D_a <= a mu^2 / 2 + a / (a - 1) (a mu^2 / 2 (e^{(a step)^2 / 12} - 1) + l1 (1/2 + m / (6 v^2))).
 
@@ -37,9 +39,9 @@ More noise than stated, of users who are not counted as honest, is post-processi
 epsilon = D_a + ln(1 - 1/a) - ln(a delta) / (a - 1).
 
 *Rejected messages.* A shuffler rejects messages with a cell that an honest device sends with probability at
-most 2^-160. The release then differs from the release that is analysed here. Delta is reduced by 2^-60 for
-that, which is more than (1 + e^epsilon) times the probability of such an event in 2^60 cells, for epsilon up
-to 25.
+most 2^-160. The release then differs from the release that is analysed here. Delta is therefore reduced by
+2^-60. This exceeds (1 + e^epsilon) times the probability of such an event in 2^60 cells, for epsilon up to
+25.
 """
 
 from __future__ import annotations

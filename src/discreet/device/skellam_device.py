@@ -197,7 +197,7 @@ class SkellamDevice(forms.Published):
         return {GRAM: cells[: -n * p].reshape(n, -1), RESPONSE: cells[-n * p :].reshape(n, p)}
 
     def __call__(
-        self, plan: int, contexts: Any, actions: Any, rewards: Any, coins: WordCoins | None = None
+        self, plan: int, contexts: Any, actions: Any, rewards: Any, source: WordCoins | None = None
     ) -> bytes:
         """Encode the message of one user of plan ``plan``.
 
@@ -205,16 +205,16 @@ class SkellamDevice(forms.Published):
 
         actions, rewards : shape (1,). Rewards are in [0, 1].
 
-        coins : random generator of the device. None: the operating system's.
+        source : random generator of the device. None: the operating system's.
 
         Raises ``ValueError`` for an invalid record. Nothing is sent then.
         """
         x, action, reward = self.form.checked_record(contexts, actions, rewards)
-        coins = SystemCoins() if coins is None else coins
-        cells = self.contributions(x, action, _rounded(reward, coins))
+        source = SystemCoins() if source is None else source
+        cells = self.contributions(x, action, _rounded(reward, source))
         sizes = np.diff(self.form.offsets).tolist()
-        cells += np.concatenate([skellam(v, n, coins) for v, n in zip(self.variances, sizes, strict=True)])
-        return self.write(plan, cells, drawn_nonce(coins))
+        cells += np.concatenate([skellam(v, n, source) for v, n in zip(self.variances, sizes, strict=True)])
+        return self.write(plan, cells, drawn_nonce(source))
 
     # ------------------------------------------------------------------------------- in bytes
     def write(self, plan: int, cells: Ints, nonce: bytes) -> bytes:
@@ -257,7 +257,7 @@ class SkellamDevice(forms.Published):
         return forms.built(cls, rest | {"form": form}, published)
 
 
-def _rounded(rewards: Floats, coins: WordCoins) -> Ints:
+def _rounded(rewards: Floats, source: WordCoins) -> Ints:
     """Return 64 times the rewards, rounded at random to integers in [0, 64].
 
     The mean is exact up to 2^-64. The guarantee does not depend on it.
@@ -265,4 +265,4 @@ def _rounded(rewards: Floats, coins: WordCoins) -> Ints:
     scaled = rewards * REWARD_LEVELS  # exact, as 64 is a power of two
     whole = np.floor(scaled)
     below = np.ldexp(scaled - whole, 64).astype(np.uint64)
-    return whole.astype(np.int64) + (np.asarray(coins.words(rewards.size)) < below)
+    return whole.astype(np.int64) + (np.asarray(source.words(rewards.size)) < below)

@@ -8,13 +8,13 @@ uniform U in [0, 1), X = #{k : F(k) <= U}. Only the necessary bits of U are draw
 b bits of U, as an integer u, differ from floor(2^b F(k)) for every k, they determine X. Otherwise 64 more
 bits are drawn. This ends with probability 1. The distribution is neither truncated nor rounded.
 
-*Certified tables.* Let w_k = 2^B m^(k - m) m! / k!, so that F(k) is the sum of w_0 .. w_k divided by the sum
-of all w. The weights are computed from w_m = 2^B outwards, in integers, and rounded down. Each step
-multiplies by a factor of at most 1, so the weight at distance n from m is too small by at most n. Weights are
-computed until they are 0 at distance n. Let r be the ratio of the last two weights. The omitted weights on a
-side sum to at most n / (1 - r), and 1 / (1 - r) <= (m + n + 1) / n. All sums are therefore too small by at most
-E = (n + 1)^2 + 2 (m + n + 1) on each side. The table is accepted if floor(2^b F(k)) is the same for both ends of
-the error interval, at every k. Otherwise B is doubled.
+*Certified tables.* Let w_k = 2^B m^(k - m) m! / k!. F(k) is the sum of w_0 .. w_k divided by the sum of all
+w. The weights are computed from w_m = 2^B outwards, in integers, and rounded down. Each step multiplies by a
+factor of at most 1, so the weight at distance n from m is too small by at most n. Weights are computed until
+they are 0 at distance n. Let r be the ratio of the last two weights. The omitted weights on a side sum to at
+most n / (1 - r), and 1 / (1 - r) <= (m + n + 1) / n. All sums are therefore too small by at most E = (n +
+1)^2 + 2 (m + n + 1) on each side. The table is accepted if floor(2^b F(k)) is the same for both ends of the
+error interval, at every k. Otherwise B is doubled.
 
 For means above :data:`LARGEST_MEAN`, several Poisson variables with smaller means are added, which is exact.
 """
@@ -94,52 +94,52 @@ def _floors(mean: int) -> tuple[int, NDArray[np.uint64]]:
     return first, table
 
 
-def poisson(mean: int, size: int, coins: WordCoins) -> Ints:
+def poisson(mean: int, size: int, source: WordCoins) -> Ints:
     """Return ``size`` independent Poisson variables of an integer ``mean`` of at least 0.
 
-    coins : source of random words.
+    source : object that draws words of 64 bits.
     """
     if mean <= LARGEST_MEAN:
-        return np.zeros(size, np.int64) if mean == 0 else _inverted(mean, size, coins)
+        return np.zeros(size, np.int64) if mean == 0 else _inverted(mean, size, source)
     parts = -(-mean // LARGEST_MEAN)
     each, more = divmod(mean, parts)
     total = np.zeros(size, np.int64)
     for part in range(parts):
-        total += _inverted(each + (part < more), size, coins)
+        total += _inverted(each + (part < more), size, source)
     return total
 
 
-def _inverted(mean: int, size: int, coins: WordCoins) -> Ints:
+def _inverted(mean: int, size: int, source: WordCoins) -> Ints:
     first, floors = _floors(mean)
-    drawn = np.asarray(coins.words(size), np.uint64)
+    drawn = np.asarray(source.words(size), np.uint64)
     at = np.searchsorted(floors, drawn, side="right")
     found = (first + at).astype(np.int64)
     tied = (floors[np.maximum(at, 1) - 1] == drawn) | (drawn == 0)
     for i in np.flatnonzero(tied).tolist():
-        found[i] = _by_more_bits(mean, int(drawn[i]), coins)
+        found[i] = _by_more_bits(mean, int(drawn[i]), source)
     return found
 
 
-def _by_more_bits(mean: int, drawn: int, coins: WordCoins) -> int:
+def _by_more_bits(mean: int, drawn: int, source: WordCoins) -> int:
     """Return X from the first 64 bits ``drawn`` of U and as many further bits as are necessary."""
     bits = _WORD
     while True:
-        drawn, bits = (drawn << _WORD) | int(np.asarray(coins.words(1))[0]), bits + _WORD
+        drawn, bits = (drawn << _WORD) | int(np.asarray(source.words(1))[0]), bits + _WORD
         first, values = _table(mean, bits)
         if drawn and drawn not in values:
             return first + sum(value < drawn for value in values)
 
 
-def skellam(variance: int, size: int, coins: WordCoins) -> Ints:
+def skellam(variance: int, size: int, source: WordCoins) -> Ints:
     """Return ``size`` independent Skellam variables of mean 0.
 
     variance : an even integer from 2 to 2^62.
 
-    coins : source of random words.
+    source : object that draws words of 64 bits.
 
     Raises ``ValueError`` for another variance.
     """
     allowed = isinstance(variance, int) and 2 <= variance <= MOST_VARIANCE and variance % 2 == 0
     if isinstance(variance, bool) or not allowed:
         raise ValueError(f"variance = {variance!r}: must be an even integer in [2, 2^62]")
-    return poisson(variance // 2, size, coins) - poisson(variance // 2, size, coins)
+    return poisson(variance // 2, size, source) - poisson(variance // 2, size, source)
