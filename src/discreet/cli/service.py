@@ -135,8 +135,7 @@ def serve(
         _migrate(found, where)
         return
     if rotate_key:
-        public = running.rotate(found, where, recovery_key)
-        say(f"discreet: the public key is {public} now; clients with an earlier one follow GET /keys")
+        _rotate(found, where, recovery_key)
         return
     if (tickets is not None or operator) and found.shuffled:
         raise ValueError("--tickets, --operator: are of `discreet shuffler`, under shuffle trust")
@@ -262,6 +261,14 @@ def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
             opened=lambda url: say(f"discreet: the operator's page is {url}/ {until}"),
             ended=ended,
         )
+
+
+def _rotate(study: Study, database: str, recovery_key: Path | None) -> None:
+    """Replace the service's key, and print the new public key."""
+    from discreet.service import server as running
+
+    public = running.rotate(study, database, recovery_key)
+    say(f"discreet: the public key is {public} now; clients with an earlier one follow GET /keys")
 
 
 def _migrate(study: Study, database: str) -> None:
