@@ -263,10 +263,11 @@ def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
         )
 
 
-def _rotate(study: Study, where: str, recovery_key: Path | None) -> None:
+def _rotate(study: Study, database: str, recovery_key: Path | None) -> None:
+    """Replace the service's key, and print the new public key."""
     from discreet.service import server as running
 
-    public = running.rotate(study, where, recovery_key)
+    public = running.rotate(study, database, recovery_key)
     say(f"discreet: the public key is {public} now; clients with an earlier one follow GET /keys")
 
 
