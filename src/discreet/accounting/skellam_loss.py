@@ -27,8 +27,8 @@ The first summand is at least 1, so ln(x + y) <= ln x + y. As cosh t - 1 <= t^2 
     R = a^2 d^2 / (2 v) (e^{(a d / v)^2 / 12} - 1) + a (d / v) (1/2 + m / (6 v^2)).
 
 *All coordinates.* Divergences of independent coordinates add up. The following bounds hold for every
-replaced user. The sum of d_j^2 / v_j is at most mu^2. The sum of |d_j| / v_j is at most l1. Each |d_j| / v_j is at most
-step. Let v be at most every v_j, and d at least every |d_j|. The number m / v^2 decreases in v and
+replaced user. The sum of d_j^2 / v_j is at most mu^2. The sum of |d_j| / v_j is at most l1. Each |d_j| / v_j
+is at most step. Let v be at most every v_j, and d at least every |d_j|. The number m / v^2 decreases in v and
 increases in d. Therefore
 
     D_a <= a mu^2 / 2 + a / (a - 1) (a mu^2 / 2 (e^{(a step)^2 / 12} - 1) + l1 (1/2 + m / (6 v^2))).

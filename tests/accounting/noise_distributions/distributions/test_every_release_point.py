@@ -44,6 +44,7 @@ from discreet.device import discrete_noise as device_noise
 from discreet.device import linear_device as device_linear
 from discreet.device import randomized_response_device as device_reports
 from discreet.device import shuffle_encoder as device_encoders
+from discreet.device import skellam_device
 from discreet.device.feature_map import FeatureMap
 from discreet.device.shuffle_payload import read as read_bits
 from discreet.mechanisms import seeded_noise_kernels as seeded_kernels
@@ -644,6 +645,31 @@ def context_devices(privatizer: Any, users: int) -> Callable[[Start], list[Piece
     return found
 
 
+def shuffled_contexts(source: Start) -> list[Piece]:
+    """Messages to a shuffler of one person each with a real-valued context, less their own records."""
+    query = ContextQuery(features=FeatureMap({"x": (-1.0, 1.0)}, 300))
+    users, rng, noises = 30, np.random.default_rng(10), []
+    schedule = Schedule(users, np.array([0, users]), reads="measurements", final=True)
+    with Shuffle(epsilon=1.0, delta=1e-6).start(query, schedule, source(0)) as session:
+        (record,) = session.guarantee.records
+        session.release()
+        encoder = session.begin(Plan(np.zeros((300, 2)), users))
+        device = encoder.device
+        for user in range(users):
+            level = rng.integers(0, 65, 1)
+            one = ContextRecord(rng.normal(size=(1, 1)), rng.integers(0, 300, 1), level / 64)
+            message = encoder(one, session.open_plan, coins_of(source(0), user)).message
+            cells = device.read(session.open_plan.number, message)[1]
+            noises.append(cells - device.contributions(one.contexts, one.actions, level))
+    ((honest, *numbers),) = record.batches
+    assert min(device.variances) * honest == numbers[-1] > 0.0
+    parts = np.split(np.array(noises, np.float64), device.form.offsets[1:-1], axis=1)
+    return [
+        Piece(f"block {i}", part.ravel(), Law(v, 3.0 + 1.0 / v), part, 1.0)
+        for i, (part, v) in enumerate(zip(parts, map(float, device.variances), strict=True))
+    ]
+
+
 def cells_of_context(one: ContextRecord) -> Any:
     return np.concatenate([flat(table) for table in CONTEXTS.contribution(one).values()])
 
@@ -869,6 +895,7 @@ LINEAR_DEVICE = {"seeded": (device_linear, "drawn"), "secure": (device_linear, "
 CODEBOOK = {"seeded": (person_sums, "discrete_gaussian"), "secure": (person_sums, "discrete_gaussian")}
 REPORTS = {"seeded": (device_reports.Randomizer, "draw"), "secure": (device_reports.Randomizer, "draw")}
 FLIPS = {"seeded": (device_encoders, "noise_ones"), "secure": (device_encoders, "noise_ones")}
+SKELLAM = {"seeded": (skellam_device, "skellam"), "secure": (skellam_device, "skellam")}
 IN_CORE = ("core.count_channels", "core.rng", "core.noise.discrete_samplers")
 IN_LINEAR = ("mechanisms.linear.linear_session", "device.discrete_noise")
 
@@ -985,6 +1012,7 @@ CASES: dict[str, Case] = {
         REPORTS,
     ),
     "flips for a shuffler": Case(shuffled, ("device.shuffle_encoder",), FLIPS),
+    "contexts for a shuffler": Case(shuffled_contexts, ("device.skellam_device",), SKELLAM),
 }
 FITS: dict[str, dict[str, Any]] = {
     "centres of a codebook": {"centres": 2100, "rounds": 3},
@@ -1079,6 +1107,8 @@ def weaker(right: Any, factor: float) -> Any:
         return lambda *given: (right(*given), np.multiply(given[-1], factor, out=given[-1]))[0]
     if right is device_noise.drawn:
         return lambda family, scales, *rest: right(family, factor * np.asarray(scales), *rest)
+    if right is skellam_device.skellam:
+        return lambda variance, *rest: right(2 * int(factor**2 * variance / 2), *rest)
     if right is device_encoders.noise_ones:
         return lambda family, *rest: right(replace(family, flips=2 * int(factor * family.flips / 2)), *rest)
     assert right is device_reports.Randomizer.draw
@@ -1220,11 +1250,11 @@ REACHED = {
 }  # fmt: skip
 NO_NOISE_LEAVES = {
     "asks which source there is, or hands it on": (
-        "cli.learn", "core.count_mechanism", "learners.offline.linear_pevi", "mechanisms.privatizers.base",
-        "mechanisms.privatizers.central",
+        "cli.judge", "cli.learn", "core.count_mechanism", "learners.offline.linear_pevi",
+        "mechanisms.privatizers.base", "mechanisms.privatizers.central",
         "mechanisms.privatizers.linear_sums", "mechanisms.privatizers.local", "service.study_config",
         "mechanisms.query_checks", "data.context_visits",
-        "pipeline.learn", "pipeline.power_analysis",
+        "pipeline.learn", "pipeline.log_judgement", "pipeline.power_analysis",
     ),
     "draws for an audit, a test of conformance or a forecast of time, which release nothing": (
         "audit.secure_noise", "audit.conformance", "audit.declared", "pipeline.estimate",
@@ -1232,6 +1262,7 @@ NO_NOISE_LEAVES = {
     "hands coins to a device's code": ("experiments.offline_runs",),
     "draws names, keys, nonces and waiting times": (
         "device.http_client", "data.validate", "mechanisms.local.message_inbox", "service.release_worker",
+        "service.system_io",
         "pipeline.partial_aggregates", "data.user_groups",
     ),
     "draws the seed of a simulation": ("envs.world_env",),
