@@ -19,7 +19,7 @@ import argparse, collections, functools, hashlib, html, itertools, json, math, p
 
 RESULTS = []
 PAGES = ("statement.md", "officer.md", "officer.html")
-VISITS, TRANSITIONS, RAW, CENTRED = "visits", "transition_counts", "reward_sums", "centered_reward_sums"
+VISITS, TRANSITIONS, RAW, CENTRED = FAMILIES = "visits", "transition_counts", "reward_sums", "centered_reward_sums"
 
 
 def report(name, stated, found, ok):
@@ -29,10 +29,11 @@ def report(name, stated, found, ok):
 class NotCheckable(Exception):
     """Fact that this program cannot check. The exit status is then 2."""
 
-def need(condition, error):
-    """Raise an error, or a ``ValueError`` with a text, unless the condition holds."""
+def need(condition, error, value=None):
+    """Return a value, but raise an error, or a ``ValueError`` with a text, unless the condition holds."""
     if not condition:
         raise error if isinstance(error, Exception) else ValueError(error)
+    return value
 
 def equal(name, stated, found):
     """Record whether two values are of one type and equal."""
@@ -40,9 +41,8 @@ def equal(name, stated, found):
 
 def near(name, stated, found, tolerance=1e-9):
     """Record whether two numbers (or None) agree to a relative tolerance."""
-    both = None not in (stated, found)
-    report(name, stated, found,
-           stated is found or (both and math.isclose(stated, found, rel_tol=tolerance, abs_tol=1e-300)))
+    close = None not in (stated, found) and math.isclose(stated, found, rel_tol=tolerance, abs_tol=1e-300)
+    report(name, stated, found, close or stated is found)
 
 def same_tree(name, stated, found):
     """Compare two JSON values number by number."""
@@ -70,12 +70,11 @@ class Number(float):
 def strict_json(data):
     """Parse JSON. Refuses repeated names, NaN, infinity, -0 as an integer, and text that is not UTF-8."""
     def unique(pairs):
-        need(len(dict(pairs)) == len(pairs), "a name occurs twice in one object")
-        return dict(pairs)
-    def integer(text):
-        need(text not in ("-0", "NaN", "Infinity", "-Infinity"), f"{text} is not a number of JSON")
-        return int(text)
-    return json.loads(data.decode(), object_pairs_hook=unique, parse_constant=integer, parse_float=Number, parse_int=integer)
+        return need(len(dict(pairs)) == len(pairs), "a name occurs twice in one object", dict(pairs))
+    def integer(text):  # int refuses NaN and Infinity
+        return need(text != "-0", "-0 is not a number of JSON", int(text))
+    return json.loads(data.decode(), object_pairs_hook=unique,
+                      parse_constant=integer, parse_float=Number, parse_int=integer)
 
 def canonical(value):
     """Return JSON text with sorted keys, no spaces, ASCII escapes, and each number as its text in the file."""
@@ -125,12 +124,9 @@ def check_files(run):
 
 # 2. Closed forms
 
-def _nodes():
-    for u in (i / 96.0 for i in range(-384, 385)):
-        s, c = 0.5 * math.pi * math.sinh(u), 0.5 * math.pi * math.cosh(u)
-        yield 1.0 / (1.0 + math.exp(-2.0 * s)), 0.5 * c / math.cosh(s) ** 2 / 96.0
-
-NODES = [(x, w) for x, w in _nodes() if w > 0.0]  # tanh-sinh rule on (0, 1)
+# Tanh-sinh rule on (0, 1): nodes (1 + tanh s)/2 with s = pi/2 sinh u, for which ds/du = sqrt(s^2 + pi^2/4).
+NODES = [(1.0 / (1.0 + math.exp(-2.0 * s)), math.hypot(s, math.pi / 2.0) / math.cosh(s) ** 2 / 192.0)
+         for s in (math.pi / 2.0 * math.sinh(i / 96.0) for i in range(-384, 385))]
 
 def gaussian_delta(mu, epsilon):
     """Return delta(epsilon) of mu-Gaussian privacy.
@@ -267,11 +263,11 @@ def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
         coarse, fine = (bisect(lambda e: curve(e) <= delta, low, high, 60) for curve, low, high in curves)
         ratio = (steps[first] / steps[first + 1]) ** 2
         return (ratio * fine - coarse) / (ratio - 1.0), fine, curves[1][0]
-    rough, best = [limit_of(way, 0) for way in ways], (-math.inf, -math.inf)
-    for limit, i in sorted(((one[0], i) for i, one in enumerate(rough)), reverse=True):
-        if limit > best[0] - 1e-6 * abs(best[0]):
-            best = max(best, limit_of(ways[i], 2)[:2])
-    return best[1], best[0], lambda e: max(one[2](e) for one in rough)
+    rough = [limit_of(way, 0) for way in ways]
+    best = max(one[0] for one in rough)
+    near_best = [way for way, one in zip(ways, rough) if one[0] >= best - 1e-4 * abs(best)]
+    limit, upper = max(limit_of(way, 2)[:2] for way in near_best)
+    return upper, limit, lambda e: max(one[2](e) for one in rough)
 
 
 # 4. Sensitivity from the query
@@ -295,17 +291,14 @@ def count_sensitivity(query, p, scales):
     Counts move by 1 in each of two cells. A reward in [0, 1] moves its cell by at most 1 if both records are in
     it; otherwise two cells move by at most 1 each, or 1/2 if 1/2 is subtracted. Costs are p-th powers.
     """
-    v, t, raw, centred = (scales.get(name, math.inf) ** -p for name in (VISITS, TRANSITIONS, RAW, CENTRED))
-    equal_pair = raw + centred
-    different, successor = 2.0 * (v + t + raw + 0.5**p * centred), 2.0 * t + equal_pair
-    need(set(scales) <= {VISITS, TRANSITIONS, RAW, CENTRED} and not (query["pooled"] and p == 2), f"families {sorted(scales)}, or pooled steps: not known")
-    if query["first"]:
-        # At most m different states are visited by one user: both visit c of them, each visits others.
-        m, both = min(query["states"], query["steps"]), max(different, successor, equal_pair)
-        cost = max(c * both + (m - c) * different for c in range(m + 1))
-    else:
-        cost = max(d * different + o * successor + e * equal_pair for d, o, e in ways_of(query["steps"]))
-    return query["episodes"] * (cost if p == 1 else math.sqrt(cost))
+    v, t, raw, centred = (scales.get(name, math.inf) ** -p for name in FAMILIES)
+    costs = 2.0 * (v + t + raw + 0.5**p * centred), 2.0 * t + raw + centred, raw + centred
+    need(set(scales) <= {*FAMILIES} and not (query["pooled"] and p == 2),
+         f"families {sorted(scales)}, or pooled steps: not known")
+    # First visits: a user visits at most m different states; the costliest difference may occur in each.
+    most = (min(query["states"], query["steps"]) * max(costs) if query["first"] else
+            max(sum(n * cost for n, cost in zip(way, costs)) for way in ways_of(query["steps"])))
+    return query["episodes"] * most ** (1.0 / p)
 
 def question_cost(weights, features, states, centred, p):
     """Return the cost of one question about linear sums: a loss (p = 1) or a squared loss (p = 2).
@@ -350,45 +343,41 @@ def linear_sensitivity(query, p, scales):
 def sum_of(query, family):
     """Return the name in records of the noisy sum of a family of ``release.csv``; None if it follows from others."""
     number, _, part = family.partition(".")
-    if query["kind"] != "linear sums":
-        return family
-    if not part:  # contexts have a table for each action: a visit adds to those of one action
-        return f"0.{family.partition(' ')[0]}"
+    if query["kind"] != "linear sums" or not part:  # contexts have a table for each action: a visit adds to one
+        return family if query["kind"] != "linear sums" else f"0.{family.partition(' ')[0]}"
     if part == "vector":
         part = "start" if query["questions"][int(number)]["kind"] == "start" else "response"
     return None if part in ("values", "weights") else f"{int(number)}.{part}"
 
 def check_query(doc, query):
     """Compare the query with the population, and the noisy sums of all records with the released families."""
-    p, first, stated = doc["population"], query["kind"] == "first visits", []
-    contexts, learner = "gram 0" in query["families"], doc["configuration"]["options"].get("learner", {})
-    episodes = learner.get("visits") if contexts else p["episodes_per_user"]
+    p, first, contexts = doc["population"], query["kind"] == "first visits", "gram 0" in query["families"]
+    learner, records = doc["configuration"]["options"].get("learner", {}), [m["record"] for m in doc["mechanisms"]]
     need(query["kind"] in ("counts", "first visits", "linear sums"), f"kind {query['kind']}: not known here")
-    found = {name: p[key] + first for name, key in (("steps", "horizon"), ("states", "states"))}
-    found |= {"episodes": episodes, "first": first}
+    found = {"steps": p["horizon"] + first, "states": p["states"] + first,
+             "episodes": learner.get("visits") if contexts else p["episodes_per_user"], "first": first}
     if contexts or one_hot(query):
         l1 = query["families"]["gram 0"]["cells"] ** 0.25 if contexts else 1.0  # root of the dimension
         found["features"] = {**query["features"], "bound": 1.0, "l1": l1, "nonneg": not contexts}
     same_tree("query", {name: query[name] for name in found}, found)
-    for one in doc["mechanisms"]:
-        scales, sensitivities = one["record"]["scales"], one["record"]["sensitivities"]
-        stated += [name.partition("[")[0] for name in scales]
-        equal("sums with noise, and with a sensitivity", [*scales], [*sensitivities])
-    needed = {sum_of(query, family) for family in query["families"]} - {None} if doc["mechanisms"] else ()
-    equal("sums with noise", sorted(stated), sorted(needed))
+    for one in records:
+        equal("sums with noise, and with a sensitivity", [*one["scales"]], [*one["sensitivities"]])
+    stated = sorted(name.partition("[")[0] for one in records for name in one["scales"])
+    needed = {sum_of(query, family) for family in query["families"]} - {None} if records else ()
+    equal("sums with noise", stated, sorted(needed))
 
 def check_sensitivities(run):
     """Compare sensitivities, joint sensitivities and exchanges of all records with the query."""
-    query = query_of(run.doc)
-    if query is not None and all(one["record"]["kind"] == "noise" for one in run.doc["mechanisms"]):
+    query, records = query_of(run.doc), [one["record"] for one in run.doc["mechanisms"]]
+    if query is not None and all(one["kind"] == "noise" for one in records):
         check_query(run.doc, query)
-    for record in (one["record"] for one in run.doc["mechanisms"]):
+    for record in records:
         need(query is not None and record["kind"] == "noise", NotCheckable("the query or this kind of record is not described"))
+        find = linear_sensitivity if query["kind"] == "linear sums" else count_sensitivity
         p = 1 if "laplace" in record["noise"] else 2
-        found = functools.partial(linear_sensitivity if query["kind"] == "linear sums" else count_sensitivity, query, p)
         for family, stated in record["sensitivities"].items():
-            near(f"sensitivity of {family}", stated, found({family: 1.0}))
-        near("joint sensitivity, in units of the noise", record["joint"], found(record["scales"]))
+            near(f"sensitivity of {family}", stated, find(query, p, {family: 1.0}))
+        near("joint sensitivity, in units of the noise", record["joint"], find(query, p, record["scales"]))
         equal("noisy sums with one user", record["levels"], 1)
         if record["exchanges"]:
             check_complete(query, record)
@@ -404,21 +393,22 @@ def check_complete(query, record):
     """
     if query["kind"] != "counts" or query["episodes"] != 1 or query["pooled"]:
         return report("exchanges are complete", len(record["exchanges"]), f"unknown for {query['kind']}", None)
-    def sorted_shifts(pairs):
-        shifts = {}
-        for noise, scale, values in pairs:
-            shifts.setdefault((noise, round(scale, 6)), []).extend(values)
+    def shifts_of(way):
+        shifts = collections.defaultdict(list)
+        for noise, scale, shift, n in way:
+            shifts[noise, round(scale, 6)] += [shift] * n
         return {key: sorted(values, reverse=True) for key, values in shifts.items()}
-    listed = [sorted_shifts((noise, scale, [shift] * n) for noise, scale, shift, n in way) for way in record["exchanges"]]
-    wrong, units = [], {name: 1.0 / query["families"][name]["grid"] for name in record["scales"]}
+    def covers(way, needed):
+        pairs = (itertools.zip_longest(way.get(key, ()), needed[key], fillvalue=0.0) for key in needed)
+        return all(a >= b for a, b in itertools.chain(*pairs))
+    listed, wrong = [shifts_of(way) for way in record["exchanges"]], []
+    units = {name: 1.0 / query["families"][name]["grid"] for name in record["scales"]}
     for d, o, e in ways_of(query["steps"]):
-        moved = {VISITS: [1.0] * 2 * d, TRANSITIONS: [1.0] * 2 * (d + o), RAW: [1.0] * (2 * d + o + e),
-                 CENTRED: [1.0] * (o + e) + [0.5] * 2 * d}
-        needed = sorted_shifts((record["noise"], scale * units[name], [units[name] * x for x in moved[name]])
-                               for name, scale in record["scales"].items())
-        if not any(all(len(way.get(key, ())) >= len(values) and all(a <= b for a, b in zip(values, way[key]))
-                       for key, values in needed.items() if values) for way in listed):
-            wrong.append((d, o, e))
+        moved = {VISITS: {1.0: 2 * d}, TRANSITIONS: {1.0: 2 * (d + o)}, RAW: {1.0: 2 * d + o + e},
+                 CENTRED: {1.0: o + e, 0.5: 2 * d}}
+        needed = shifts_of((record["noise"], units[name] * scale, units[name] * x, n)
+                           for name, scale in record["scales"].items() for x, n in moved[name].items())
+        wrong += [] if any(covers(way, needed) for way in listed) else [(d, o, e)]
     report("exchanges are complete", f"{len(listed)} ways", f"not covered: {wrong[:3]}", not wrong)
 
 
@@ -430,19 +420,18 @@ def composed(records):
     A pure epsilon has rho = epsilon tanh(epsilon/2). If exchanges are listed, each coordinate has its own pure
     epsilon = shift/scale, independent noise adds its rho, and the worst way counts.
     """
-    pure = rho = 0.0
+    rho, noises = 0.0, {one["noise"] if one["kind"] == "noise" else None for one in records}
+    if not noises <= {"laplace", "discrete_laplace", "gaussian", "discrete_gaussian"}:
+        return None, None, None
     for one in records:
-        if one["kind"] != "noise" or one["noise"] not in ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian"):
-            return None, None, None
-        if "laplace" in one["noise"]:
-            pure = None if pure is None else pure + one["levels"] * one["joint"]
-            ways = [[(n, shift / scale) for _, scale, shift, n in way] for way in one["exchanges"]] or [[(1, one["levels"] * one["joint"])]]
-            rho += max(math.fsum(n * e * math.tanh(e / 2.0) for n, e in way) for way in ways)
-        else:
-            pure, rho = None, rho + one["levels"] * one["joint"] ** 2 / 2.0
-    return pure, rho, math.sqrt(2.0 * rho) if records and all(one["noise"] == "gaussian" for one in records) else None
+        ways = one["exchanges"] or [[(None, 1.0, one["levels"] * one["joint"], 1)]]
+        rho += one["levels"] * one["joint"] ** 2 / 2.0 if "gaussian" in one["noise"] else max(math.fsum(
+            n * shift / scale * math.tanh(shift / scale / 2.0) for _, scale, shift, n in way) for way in ways)
+    laplace = all("laplace" in noise for noise in noises)
+    pure = math.fsum(one["levels"] * one["joint"] for one in records) if laplace else None
+    return pure, rho, math.sqrt(2.0 * rho) if noises == {"gaussian"} else None
 
-phi = statistics.NormalDist().cdf  # the standard normal distribution function
+NORMAL = statistics.NormalDist()
 
 @functools.cache
 def zcdp_power(rho, f=None):
@@ -476,8 +465,7 @@ class Bounds:
 
     def power(self, f):
         found = [x for e, d in self.points for x in (math.exp(min(e, 700.0)) * f + d, 1.0 - math.exp(-e) * (1.0 - d - f))]
-        if self.mu is not None:
-            found.append(1.0 - phi(-bisect(lambda x: phi(x) >= f, -40.0, 40.0) - self.mu))
+        found += [] if self.mu is None else [NORMAL.cdf(NORMAL.inv_cdf(f) + self.mu)]
         return max(f, min([1.0, *found, *([] if self.rho is None else [zcdp_power(self.rho, f)])]))
 
     def excess(self, epsilon):
@@ -523,9 +511,10 @@ def check_second_group(doc):
     """Check noise and users of a second group: each user gives a vector of length 1, and the loss is at most the release's."""
     if not (other := doc.get("second_group")):
         return
-    first, record, name, scales = doc["mechanisms"][0], other["mechanism"]["record"], "clipped_answers", other["mechanism"]["record"]["scales"]
-    found = {**record, "kind": "noise", "noise": first["record"]["noise"], "sensitivities": {name: 2.0}, "joint": 2.0 / scales[name],
-             "levels": 1, "exchanges": [], "scales": {name: scales[name]}, "loss": record["joint"], "share": doc["configuration"]["options"].get("judge_share", other["share"])}
+    first, record, name = doc["mechanisms"][0], other["mechanism"]["record"], "clipped_answers"
+    scale, share = record["scales"][name], doc["configuration"]["options"].get("judge_share", other["share"])
+    found = {**record, "kind": "noise", "noise": first["record"]["noise"], "sensitivities": {name: 2.0}, "levels": 1,
+             "joint": 2.0 / scale, "exchanges": [], "scales": {name: scale}, "loss": record["joint"], "share": share}
     same_tree("second group", {**record, "loss": other["mechanism"]["loss"], "share": other["share"]}, found)
     near("second group: loss, and that of the release", record["joint"], first["loss"], 1e-3)
     check_families(other["mechanism"], doc["guarantee"]["randomness"] == "secure")
@@ -582,11 +571,10 @@ def check_numerical(name, records, delta, stated):
 def check_attacker(run):
     """Recompute the attacker's tables and the groups. Sets bounds, epsilon and delta of all releases together."""
     doc, alone, t = run.doc, run.alone, (run.doc["ledger"] or {}).get("together")
-    several, run.whole = bool(t) and t["reservations"] > 1, alone
-    run.epsilon, run.delta = (t if several else doc["guarantee"])["epsilon"], (t if several else doc["guarantee"])["delta"]
-    if several:
-        points = [(run.epsilon, run.delta)] * (run.epsilon is not None) + [(t["pure"], 0.0)] * bool(t["pure"] and run.delta)
-        run.whole = Bounds(points, t["mu"], t["rho"])
+    several = bool(t) and t["reservations"] > 1
+    run.epsilon, run.delta = map((t if several else doc["guarantee"]).get, ("epsilon", "delta"))
+    points = [(run.epsilon, run.delta), (t["pure"], 0.0)] if several else []
+    run.whole = Bounds([one for one in points if one[0] is not None], t["mu"], t["rho"]) if several else alone
     same_tree("alone", doc["alone"], alone.table() if several else None)
     same_tree("attacker", doc["attacker"], run.whole.table())
     for group, k in zip(doc["groups"], (2, 5, 10), strict=True):
@@ -770,39 +758,33 @@ Q, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 D, ROOT = -121665 * pow(121666, -1, Q) % Q, pow(2, (Q - 1) // 4, Q)
 
 def add(p, q):
-    """Add two points in extended coordinates (X, Y, Z, T) with x = X/Z, y = Y/Z, xy = T/Z."""
-    a, b = (p[1] - p[0]) * (q[1] - q[0]) % Q, (p[1] + p[0]) * (q[1] + q[0]) % Q
-    c, d = 2 * p[3] * q[3] * D % Q, 2 * p[2] * q[2] % Q
-    e, f, g, h = b - a, d - c, d + c, b + a
-    return e * f % Q, g * h % Q, f * g % Q, e * h % Q
+    """Add two points (x, y)."""
+    (a, b), (c, d) = p, q
+    t = D * a * b * c * d  # never 1 or -1, since D is no square
+    return (a * d + b * c) * pow(1 + t, -1, Q) % Q, (b * d + a * c) * pow(1 - t, -1, Q) % Q
 
 def multiply(n, p):
-    """Return n times a point p of the curve Ed25519, in extended coordinates."""
-    double = multiply(n >> 1, add(p, p)) if n else (0, 1, 1, 0)
+    """Return n times a point p."""
+    double = multiply(n >> 1, add(p, p)) if n else (0, 1)
     return add(double, p) if n & 1 else double
 
 def point_of(data):
     """Return the point of 32 bytes; None if y is not below 2^255 - 19 or no x exists."""
-    y = int.from_bytes(data, "little")
-    sign, y = y >> 255, y & (2**255 - 1)
+    odd, y = divmod(int.from_bytes(data, "little"), 2**255)
     square = (y * y - 1) * pow(D * y * y + 1, -1, Q) % Q
-    x = pow(square, (Q + 3) // 8, Q)
-    x = x if x * x % Q == square else x * ROOT % Q
-    if y >= Q or x * x % Q != square or (x == 0 and sign):
-        return None
-    x = x if x & 1 == sign else Q - x
-    return x, y, 1, x * y % Q
+    root = pow(square, (Q + 3) // 8, Q)  # of square or of -square
+    roots = [x for z in (root, root * ROOT) for x in (z % Q, -z % Q) if x * x % Q == square and x & 1 == odd]
+    return (roots[0], y) if roots and y < Q else None
 
 BASE = point_of((4 * pow(5, -1, Q) % Q).to_bytes(32, "little"))
 
 def ed25519(key, message, signature):
     """Return True if [S]B = R + [k]A with k = SHA-512(R, A, message), S below the order, and canonical points."""
     a, r, s = point_of(key), point_of(signature[:32]), int.from_bytes(signature[32:], "little")
-    if len(key) != 32 or len(signature) != 64 or a is None or r is None or s >= ORDER:
+    if (len(key), len(signature)) != (32, 64) or None in (a, r) or s >= ORDER:
         return False
     k = int.from_bytes(hashlib.sha512(signature[:32] + key + message).digest(), "little") % ORDER
-    one, other = multiply(s, BASE), add(r, multiply(k, a))
-    return all((one[i] * other[2] - other[i] * one[2]) % Q == 0 for i in (0, 1))
+    return multiply(s, BASE) == add(r, multiply(k, a))
 
 def verified(key, kind, content, signature):
     """Return True if the signature of a document of this kind is valid. Keys and signatures are hexadecimal digits."""
@@ -834,16 +816,13 @@ def gamma_lower(a, x):
 
 def read_release(path):
     """Return (header, {family: {(step, indices): value}}) of ``release.csv``."""
-    header, tables = {}, {}
-    for line in read(path).decode().splitlines():
-        if line.startswith("# "):
-            name, _, header[name] = line[2:].partition("=")
-        elif not line.startswith("family,"):
-            family, *place, value = line.split(",")
-            place, table = tuple(int(part) for part in place if part), tables.setdefault(family, {})
-            need(place not in table and math.isfinite(float(value)), f"{path}: cell {line} twice, or not finite")
-            table[place] = float(value)
-    return header, tables
+    lines, tables = read(path).decode().splitlines(), {}
+    for line in (one for one in lines if not one.startswith(("# ", "family,"))):
+        family, *place, value = line.split(",")
+        place, table = tuple(int(part) for part in place if part), tables.setdefault(family, {})
+        need(place not in table and math.isfinite(float(value)), f"{path}: cell {line} twice, or not finite")
+        table[place] = float(value)
+    return dict(line[2:].partition("=")[::2] for line in lines if line.startswith("# ")), tables
 
 def relations_of(query, tables):
     """Return linear relations {(family, cell): coefficient} that are 0 before noise is added.
@@ -856,15 +835,14 @@ def relations_of(query, tables):
         h, s, a, to = place
         if (h, s, a) in tables.get(VISITS, {}):
             found[h, s, a][VISITS, (h, s, a)], found[h, s, a][TRANSITIONS, place] = 1.0, -1.0
-        for key, sign in (((h + 1, to), 1.0), ((h, s), -1.0)) if query["kind"] == "counts" else ():
-            if 0 < key[0] < query["steps"]:
+        for key, sign in (((h + 1, to), 1.0), ((h, s), -1.0)):
+            if 0 < key[0] < query["steps"] and query["kind"] == "counts":
                 found[key][TRANSITIONS, place] += sign
     for family in tables if one_hot(query) else ():  # one feature of a pair is 1; successors are e_s - 1/S
-        for h, i, j in tables[family] if family.endswith(("gram", "successors")) else ():
-            if family.endswith("successors"):
-                found[family, h, i][family, (h, i, j)] = 1.0
-            elif i < j:
-                found[family, h, i, j][family, (h, i, j)] = 1.0
+        size = {"gram": 4, "successors": 3}.get(family.rpartition(".")[2], 0)
+        for place in tables[family] if size else ():
+            if size == 3 or place[1] < place[2]:
+                found[(family, *place)[:size]][family, place] = 1.0
     return [found[key] for key in sorted(found, key=len)]  # relations of transitions alone come first
 
 def one_hot(query):
@@ -879,16 +857,13 @@ def check_users(query, tables, users, variance, widths):
 
     ``widths`` is the number of standard deviations that are tolerated.
     """
-    for family, table in tables.items():
-        gram, share = family.endswith(".gram") and family.replace("gram", "weights") not in tables, 1.0
-        if gram and one_hot(query):
-            cells = [value for place, value in table.items() if place[1] == place[2]]
-            share = 1.0 if query["questions"][int(family[:-5])]["half"] is None else 0.5
-        elif family == TRANSITIONS:
-            start = query["states"] - 1  # first visits have this state, in which each episode begins
-            cells = [value for place, value in table.items() if query["kind"] == "counts" or place[1] == start]
-        else:
-            continue
+    start = query["states"] - 1  # first visits have this state, in which each episode begins
+    grams = [name for name in tables if name.endswith(".gram") and name.replace("gram", "weights") not in tables]
+    for family in [*(grams if one_hot(query) else ()), *tables.keys() & {TRANSITIONS}]:
+        gram, table = family != TRANSITIONS, tables[family]
+        share = 0.5 if gram and query["questions"][int(family[:-5])]["half"] is not None else 1.0
+        cells = [value for place, value in table.items()
+                 if (place[1] == place[2] if gram else query["kind"] == "counts" or place[1] == start)]
         steps = len({place[0] for place in table})  # a half of the users is drawn: its number varies
         noise = (1 + gram) * len(cells) * variance[family] / steps**2 + (share < 1.0) * users
         mean, spread = math.fsum(cells) / steps, widths * math.sqrt(noise) + 1e-6
@@ -929,8 +904,7 @@ def check_noise(run):
             report(f"values not below the noise: {family}", "as stated", f"P = {below:.3g}", below >= 1e-9)
     check_users(query, tables, users, variance, 12.0 if laplace else 6.0)
     groups, solved, usable = collections.defaultdict(list), [], len(records) == 1 and not small
-    relations = relations_of(query, tables) if usable else []
-    relations = [one for one in relations if all(variance[key[0]] for key in one)]
+    relations = [one for one in relations_of(query, tables) if usable and all(variance[key[0]] for key in one)]
     relations = relations[:: max(1, math.ceil(len(relations) / 160))]
     for i, relation in enumerate(relations):  # Cholesky factor of the covariance, row by row
         row = []
@@ -942,14 +916,14 @@ def check_noise(run):
         solved.append((row, (value - math.fsum(x * s[1] for x, s in zip(row, solved))) / row[i]))
         for name in ("all", " and ".join(sorted({key[0].rpartition(".")[2] for key in relation}))):
             groups[name].append(solved[i][1] ** 2)
-    chances = {name: gamma_lower(len(some) / share, math.fsum(some) / share) for name, some in groups.items()}
     if not relations:
         why = "noise below one unit of the grid" if small else "no sum of this release is 0 without noise"
         return report("size of the noise", "as stated", f"{why}: not tested", None)
-    found = (f"{name}: {len(some)} relations, mean square {math.fsum(some) / len(some):.4g}, "
-             f"P = {chances[name]:.3g}" for name, some in groups.items())
+    chances = {name: gamma_lower(len(some) / share, math.fsum(some) / share) for name, some in groups.items()}
+    found = "; ".join(f"{name}: {len(some)} relations, mean square {statistics.fmean(some):.4g}, "
+                      f"P = {chances[name]:.3g}" for name, some in groups.items())
     good = min(chances.values()) >= 5e-7 and 1.0 - chances["all"] >= 1e-12
-    report("size of the noise", "as stated", "; ".join(found), good)
+    report("size of the noise", "as stated", found, good)
 
 def query_of(doc):
     """Return the query: that of the statement, or for version 5 that of the population and the families."""
@@ -971,29 +945,27 @@ def verify(folder, ledger=None, keys=()):
     for part in PARTS:
         try:
             part(run)
-        except NotCheckable as error:
-            report(part.__name__[6:], "can be checked", str(error), None)
-        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
-            missing = part in (check_attacker, check_words) and run.alone is None
-            found = error if isinstance(error, ValueError) else repr(error)
-            report(part.__name__[6:], "can be read and checked", str(found), None if missing else False)
+        except (NotCheckable, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError,
+                RecursionError) as error:
+            unable = type(error) is NotCheckable or (part in (check_attacker, check_words) and run.alone is None)
+            found = str(error) if isinstance(error, (NotCheckable, ValueError)) else repr(error)
+            report(part.__name__[6:], "can be read and checked", found, None if unable else False)
         if run.doc is None:
             break
     return RESULTS
 
 def summary(results):
     """Return what agrees, what was not checked and what is wrong, in plain words, and the exit status."""
-    kinds, lines = collections.Counter(one[3] for one in results), []
-    for words, kind in (("Not checked", "not checkable"), ("Wrong", "DIFFERS")):
-        names = [*dict.fromkeys(one[0] for one in results if one[3] == kind)]
-        more = [f"and {len(names) - 8} more"] if len(names) > 8 else []
-        lines += [f"{words}: {'; '.join(names[:8] + more)}."] if names else []
-    status = 1 if kinds["DIFFERS"] else 2 if kinds["not checkable"] else 0
+    good, unable, wrong = ([one[0] for one in results if one[3] == kind]
+                           for kind in ("agrees", "not checkable", "DIFFERS"))
+    lines = [f"{len(good)} of {len(results)} checks agree, {len(unable)} were not possible, {len(wrong)} differ."]
+    for words, names in (("Not checked", [*dict.fromkeys(unable)]), ("Wrong", [*dict.fromkeys(wrong)])):
+        names[8:] = [f"and {len(names) - 8} more"] if len(names) > 8 else []
+        lines += [f"{words}: {'; '.join(names)}."] if names else []
+    status = 1 if wrong else 2 if unable else 0
     verdict = ("All agree. No file can prove that noise was drawn as stated.",
                "Do not rely on this statement.", "Nothing differs, but not everything was checked.")[status]
-    count = (f"{kinds['agrees']} of {len(results)} checks agree, {kinds['not checkable']} were not possible, "
-             f"{kinds['DIFFERS']} differ.")
-    return "\n".join([count, *lines, verdict]), status
+    return "\n".join([*lines, verdict]), status
 
 def main(arguments=None):
     """Check a folder, print each check and a summary, and return the exit status: 0, 1 or 2."""
