@@ -15,7 +15,8 @@ This file imports nothing of the library that wrote the folder and shares no cod
 that noise was drawn as stated: signatures, and the check of the noise below, are the only evidence for this.
 """
 
-import argparse, collections, functools, hashlib, html, itertools, json, math, pathlib, re, sqlite3, statistics, sys, tomllib
+import argparse, cmath, collections, functools, hashlib, html, itertools
+import json, math, pathlib, re, sqlite3, statistics, sys, tomllib
 
 RESULTS = []
 PAGES = ("statement.md", "officer.md", "officer.html")
@@ -104,7 +105,7 @@ def check_format(run):
 
 def check_files(run):
     """Compare the hashes of all named files. Links, unnamed files and unnamed folders differ."""
-    doc, folder, present = run.doc, run.folder, {}
+    doc, folder, conf, present = run.doc, run.folder, run.doc["configuration"], {}
     own = {"statement.json", *PAGES, "signatures.json", "judged.jsonl", "postprocessing.jsonl"}  # the last three may be missing
     for path in folder.rglob("*"):
         where = path.relative_to(folder).as_posix()
@@ -114,11 +115,9 @@ def check_files(run):
             report(f"folder {where}", "not named", "is in the folder", False)
     for name in sorted({*present, "statement.json", *PAGES, *doc["files"]}):
         stated = doc["files"].get(name, "a file" if name in own else "not named")
-        there = present.get(name)
-        found = sha256(read(there)) if there else "no such file, or a link, pipe or device"
+        found = sha256(read(there)) if (there := present.get(name)) else "no such file, or a link, pipe or device"
         report(f"file {name}", stated, found, found == stated or bool(stated == "a file" and there))
     equal("fingerprint", doc["fingerprint"], sha256(canonical({k: v for k, v in doc.items() if k not in ("operator", "approval", "fingerprint")})))
-    conf = doc["configuration"]
     equal("hash of the configuration", conf["hash"], sha256(canonical({key: conf[key] for key in ("algorithm", "options")})))
 
 
@@ -172,31 +171,26 @@ def zcdp_delta(rho, epsilon):
 
 # 3. Listed exchanges
 
-@functools.cache
-def roots(n, sign):
-    """Return the first half of the n-th roots of 1."""
-    return [complex(math.cos(a), sign * math.sin(a)) for a in (2.0 * math.pi * i / n for i in range(n // 2))]
-
-def fft(x, sign):
-    """Return the discrete Fourier transform (sign = -1) or its unscaled inverse (sign = 1) of 2^k values."""
+def fft(x, roots):
+    """Return the discrete Fourier transform of n = 2^k values; ``roots`` are the first n/2 powers of e^(-2 pi i/n)."""
     if len(x) == 1:
         return x
-    even, odd = fft(x[::2], sign), [w * b for w, b in zip(roots(len(x), sign), fft(x[1::2], sign))]
+    even, odd = fft(x[::2], roots[::2]), [w * b for w, b in zip(roots, fft(x[1::2], roots[::2]))]
     return [a + b for a, b in zip(even, odd)] + [a - b for a, b in zip(even, odd)]
 
 def losses(noise, scale, shift):
     """Return (loss, probability) of one coordinate that a neighbour moves by ``shift`` grid units.
 
-    "pure" is the worst law of a pure epsilon = shift/scale: loss epsilon or -epsilon, with odds e^epsilon.
+    Laplace noise with shift 1 has the worst law of a pure epsilon = 1/scale: loss epsilon or -epsilon, odds e^epsilon.
     """
     if noise == "discrete_gaussian":
         reach = math.ceil(12.0 * scale) + shift
         mass = [math.exp(-0.5 * (x / scale) ** 2) for x in range(-reach, reach + 1)]
         total = math.fsum(mass)
         return [(shift * (shift - 2 * (i - reach)) / (2.0 * scale * scale), p / total) for i, p in enumerate(mass)]
-    t, lead = math.exp(-shift / scale if noise == "pure" else -1.0 / scale), math.tanh(0.5 / scale)
-    ends = [(shift / scale, 1.0 / (1.0 + t)), (-shift / scale, math.exp(-shift / scale) / (1.0 + t))]
-    return ends if noise == "pure" else ends + [((shift - 2 * x) / scale, lead * math.exp(-x / scale)) for x in range(1, shift)]
+    t, lead = math.exp(-1.0 / scale), -math.expm1(-1.0 / scale)
+    mass = [(0, 1.0), (shift, t**shift)] + [(x, lead * t**x) for x in range(1, shift)]
+    return [((shift - 2 * x) / scale, p / (1.0 + t)) for x, p in mass]
 
 def way_of(way):
     """Return a listed way {(noise, scale, shift): count}; equal coordinates are added."""
@@ -215,6 +209,7 @@ def on_grid(laws, n, h, theta, centre):
     the transform, so that rounding errors are small relative to the tail beyond epsilon.
     """
     low, size, down, transforms = round(centre / h) - n // 4, 3 * n // 4, math.expm1(-h), {}
+    roots = [cmath.exp(-2j * math.pi * i / n) for i in range(n // 2)]
     for key, law in laws.items():
         cells = [0j] * n
         for loss, p in law:
@@ -223,15 +218,15 @@ def on_grid(laws, n, h, theta, centre):
             cells[i % n] += (p - up) * math.exp(theta * i * h)
             cells[(i + 1) % n] += up * math.exp(theta * (i + 1) * h)
         total = math.fsum(z.real for z in cells)
-        transforms[key] = fft([z / total for z in cells], -1), math.log(total)
+        transforms[key] = fft([z / total for z in cells], roots), math.log(total)
     def curve_of(way):
         """Return delta(epsilon): P(L > epsilon) - e^epsilon E[e^-L; L > epsilon], by sums from above, and its ends."""
         whole, log_mass, over, under = [1.0] * n, 0.0, [0.0], [0.0]
         for (transform, log_total), count in ((transforms[key], count) for key, count in way.items()):
             whole, log_mass = [a * z**count for a, z in zip(whole, transform)], log_mass + count * log_total
-        mass = fft(whole, 1)
+        mass = fft(whole, roots)  # in reverse order
         for i in range(low + size - 1, low - 1, -1):
-            p = max(0.0, mass[i % n].real / n) * math.exp(log_mass - theta * i * h)
+            p = max(0.0, mass[-i % n].real / n) * math.exp(log_mass - theta * i * h)
             over.append(over[-1] + p)
             under.append(under[-1] + p * math.exp(min(700.0, centre - i * h)))
         def delta(epsilon):
@@ -251,7 +246,7 @@ def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
     squares = {key: math.fsum(p * (loss - means[key]) ** 2 for loss, p in law) for key, law in laws.items()}
     variance, mean = (max(math.fsum(n * part[key] for key, n in way.items()) for way in ways) for part in (squares, means))
     width = 24.0 * math.sqrt(variance) + 2.0 * max(abs(loss) for law in laws.values() for loss, p in law if p > 1e-16)
-    units = [{"discrete_gaussian": 0.5 * shift / scale, "pure": shift}.get(noise, 1.0) / scale for noise, scale, shift in laws]
+    units = [(0.5 * shift / scale if "gaussian" in noise else 1.0) / scale for noise, scale, shift in laws]
     unit = min(units)  # of the finest lattice if all others are multiples, else of the widest
     fits = unit * sizes[0] > 8.0 * width and all(abs(u / unit - round(u / unit)) < 1e-9 for u in units)
     theta = min(max(0.0, (stated - mean) / variance), 500.0 / width)
@@ -313,18 +308,16 @@ def question_cost(weights, features, states, centred, p):
 
     Changes for p = 1: Gram l1^2 + B^2, y centred l1, other y 2 l1, next states 4 l1 (1 - 1/S), start states 2.
     """
-    g, r, s, start = (sum(weights.get(kind, 0.0) for kind in kinds)
-                      for kinds in (("gram",), ("response", "rewards"), ("successors",), ("start",)))
-    b, l1, other = features["bound"], features["l1"], 1.0 - 1.0 / states
-    need(set(weights) <= {"gram", "successors", "start", "response", "rewards"}, f"sums {sorted(weights)}: not known here")
+    kinds = ("gram", "successors", "start", "response", "rewards")
+    g, s, start, *rest = (weights.get(kind, 0.0) for kind in kinds)
+    r, b, l1, other = sum(rest), features["bound"], features["l1"], 1.0 - 1.0 / states
+    need(set(weights) <= {*kinds}, f"sums {sorted(weights)}: not known here")
     if p == 1:
         return g * (l1**2 + b**2) + r * l1 * (1.0 if centred else 2.0) + 4.0 * s * l1 * other + 2.0 * start
     g, r, s, low = g * b**4, r * b**2, 2.0 * s * b**2, 0.0 if features["nonneg"] else -1.0
-
     def cost(t):
         y = 0.5 * (1.0 + abs(t)) if centred else max(2.0 * (1.0 - t), 1.0)
         return g * (1.0 - t * t) + r * y + s * max(other * (1.0 - t), other + t / states) + 2.0 * start
-
     slopes = [y + z for y in (-2.0 * r, -0.5 * r, 0.0, 0.5 * r) for z in (-s * other, s / states)]
     tops = [min(1.0, max(low, slope / (2.0 * g))) for slope in slopes] if g else []
     return max(map(cost, (low, 0.0, 0.5, 1.0, *tops)))  # a maximum is at an end, a kink, or a stationary point
@@ -398,9 +391,6 @@ def check_complete(query, record):
         for noise, scale, shift, n in way:
             shifts[noise, round(scale, 6)] += [shift] * n
         return {key: sorted(values, reverse=True) for key, values in shifts.items()}
-    def covers(way, needed):
-        pairs = (itertools.zip_longest(way.get(key, ()), needed[key], fillvalue=0.0) for key in needed)
-        return all(a >= b for a, b in itertools.chain(*pairs))
     listed, wrong = [shifts_of(way) for way in record["exchanges"]], []
     units = {name: 1.0 / query["families"][name]["grid"] for name in record["scales"]}
     for d, o, e in ways_of(query["steps"]):
@@ -408,7 +398,9 @@ def check_complete(query, record):
                  CENTRED: {1.0: o + e, 0.5: 2 * d}}
         needed = shifts_of((record["noise"], units[name] * scale, units[name] * x, n)
                            for name, scale in record["scales"].items() for x, n in moved[name].items())
-        wrong += [] if any(covers(way, needed) for way in listed) else [(d, o, e)]
+        covered = any(all(a >= b for key, values in needed.items() for a, b in itertools.zip_longest(
+            way.get(key, ()), values, fillvalue=0.0)) for way in listed)
+        wrong += [] if covered else [(d, o, e)]
     report("exchanges are complete", f"{len(listed)} ways", f"not covered: {wrong[:3]}", not wrong)
 
 
@@ -427,9 +419,9 @@ def composed(records):
         ways = one["exchanges"] or [[(None, 1.0, one["levels"] * one["joint"], 1)]]
         rho += one["levels"] * one["joint"] ** 2 / 2.0 if "gaussian" in one["noise"] else max(math.fsum(
             n * shift / scale * math.tanh(shift / scale / 2.0) for _, scale, shift, n in way) for way in ways)
-    laplace = all("laplace" in noise for noise in noises)
-    pure = math.fsum(one["levels"] * one["joint"] for one in records) if laplace else None
-    return pure, rho, math.sqrt(2.0 * rho) if noises == {"gaussian"} else None
+    pure = math.fsum(one["levels"] * one["joint"] for one in records)
+    mu = math.sqrt(2.0 * rho) if noises == {"gaussian"} else None
+    return pure if noises <= {"laplace", "discrete_laplace"} else None, rho, mu
 
 NORMAL = statistics.NormalDist()
 
@@ -509,9 +501,8 @@ def exceedance(curve, epsilon):
 
 def check_second_group(doc):
     """Check noise and users of a second group: each user gives a vector of length 1, and the loss is at most the release's."""
-    if not (other := doc.get("second_group")):
-        return
-    first, record, name = doc["mechanisms"][0], other["mechanism"]["record"], "clipped_answers"
+    first, other, name = doc["mechanisms"][0], doc["second_group"], "clipped_answers"
+    record = other["mechanism"]["record"]
     scale, share = record["scales"][name], doc["configuration"]["options"].get("judge_share", other["share"])
     found = {**record, "kind": "noise", "noise": first["record"]["noise"], "sensitivities": {name: 2.0}, "levels": 1,
              "joint": 2.0 / scale, "exchanges": [], "scales": {name: scale}, "loss": record["joint"], "share": share}
@@ -530,7 +521,8 @@ def check_guarantee(run):
         return equal("records of an exact release", records, [])
     (pure, rho, mu), epsilon, delta, low, high = composed(records), g["epsilon"], g["delta"], 0.0, 0.0
     need(records and rho is not None, NotCheckable("; ".join({unknown(one) for one in records}) or "no record"))
-    check_second_group(run.doc)
+    if run.doc.get("second_group"):
+        check_second_group(run.doc)
     for one in run.doc["mechanisms"]:
         near("loss of a mechanism", one["loss"], one["record"]["joint"] * one["record"]["levels"] ** (1.0 if "laplace" in one["record"]["noise"] else 0.5))
     rho = None if any("laplace" in one["noise"] for one in records) else rho
@@ -554,7 +546,7 @@ def check_numerical(name, records, delta, stated):
     for record in records:
         listed = [way_of(way) for way in record["exchanges"]]
         if "laplace" in record["noise"] and not listed:  # no law is worse than that of a pure epsilon
-            listed = [{("pure", 1.0, record["joint"]): record["levels"]}]
+            listed = [{("discrete_laplace", 1.0 / record["joint"], 1): record["levels"]}]
         ways = [{key: a.get(key, 0) + b.get(key, 0) for key in {**a, **b}} for a in ways for b in listed][:101]
     if not 0 < len(ways) <= 100 or delta < 1e-13 or max(key[1] for way in ways for key in way) > 1e5:
         report(f"{name}, numerical", stated, "no list of exchanges, more than 100, wide noise, or a tiny delta", None)
@@ -585,9 +577,9 @@ def check_attacker(run):
 def check_population(run):
     """Compare population and data with ``schema.toml``, and facts that the statement gives twice."""
     doc, schema = run.doc, tomllib.loads(read(run.folder / "schema.toml").decode())
-    p, g, reward = doc["population"], doc["guarantee"], doc["data"]["reward"]
-    found = {name: schema.get(name, p[name]) for name in ("dataset", "unit", "horizon", "episodes_per_user", "contribute")}
-    found["provenance"] = schema.get("provenance", {})
+    p, g, reward, schema = doc["population"], doc["guarantee"], doc["data"]["reward"], {"provenance": {}, **schema}
+    found = {name: schema.get(name, p[name]) for name in (
+        "dataset", "unit", "horizon", "episodes_per_user", "contribute", "provenance")}
     tables = {name: schema[name] if isinstance(schema.get(name), dict) else {} for name in ("states", "actions", "reward")}
     found |= {name: len(tables[name].get("labels", [])) or tables[name].get("count", p[name]) for name in ("states", "actions")}
     same_tree("schema.toml", {name: p[name] for name in found}, found)
@@ -618,13 +610,11 @@ COVERED = ("One ", "Everything that is computed from release.parquet", "The grou
 def check_words(run):
     """Compare numbers in the sentence, required warnings and limits, and the pages with the statement."""
     doc, g, p, ledger = run.doc, run.doc["guarantee"], run.doc["population"], run.doc["ledger"]
-    sentence, exact = doc["sentence"], g["epsilon"] is None
-    several = run.whole is not run.alone
+    sentence, exact, several = doc["sentence"], g["epsilon"] is None, run.whole is not run.alone
     def in_text(what, pattern, text, value, slack=1.011, needed=True):
         for said in re.findall(pattern, text) or ([""] if needed else []):
-            number = said.replace(",", "").rstrip(".")
-            power = number[:2] == "e^"  # then the exponent is rounded up
-            least, number = math.log(value) if power else value, float(number.removeprefix("e^") or "nan")
+            power, digits = re.fullmatch(r"(e\^)?(.*?)\.*", said.replace(",", "")).groups()
+            least, number = math.log(value) if power else value, float(digits or "nan")  # e^x is rounded up
             good = least * (1 - 1e-9) <= number and (power or number <= value * slack + 1e-300)
             report(f"in words: {what}", said, value, good)
     words = "No person's data" if doc["synthetic"] else "NOT PROTECTED"
@@ -706,14 +696,14 @@ def check_ledger(run):
         return
     need(path, "no ledger.jsonl" if "query" in doc and not doc["replanned"] else NotCheckable("no ledger is given"))
     rows = read_ledger(path)
-    for i, (text, digest) in enumerate(rows):
-        if text is not None:
-            entry = strict_json(text.encode())
-            good = [sha256(text), canonical(entry), entry["number"], entry["previous"]] == [digest, text, i + 1, rows[i - 1][1] if i else ""]
-            report(f"ledger: entry {i + 1}", digest, sha256(text), good and entry["time"] >= (entries[-1]["time"] if entries else ""))
-            entries.append({**entry, "hash": digest})
+    for i, (text, digest) in ((i, row) for i, row in enumerate(rows) if row[0] is not None):
+        entry, earliest = strict_json(text.encode()), entries[-1]["time"] if entries else ""
+        same = [sha256(text), canonical(entry), entry["number"], entry["previous"]] == [
+            digest, text, i + 1, rows[i - 1][1] if i else ""]
+        report(f"ledger: entry {i + 1}", digest, sha256(text), same and entry["time"] >= earliest)
+        entries.append({**entry, "hash": digest})
     own = next((one for one in entries if one["hash"] == stated["head"]), None)
-    if own is None or not entries or entries[0]["kind"] != "begin":
+    if own is None or entries[0]["kind"] != "begin":
         return report("ledger: entry of the run, after its beginning", stated["head"], "not in this ledger", False)
     parallel = [doc["second_group"]["mechanism"]["record"]] if doc.get("second_group") else None
     equal("ledger: entry", [stated["identity"], stated["number"], "reserve", stated["dataset"], doc["population"]["users"], doc["date"],
@@ -942,7 +932,7 @@ def verify(folder, ledger=None, keys=()):
     """Run all checks on a folder. Returns the list of results."""
     RESULTS.clear()
     run = argparse.Namespace(folder=pathlib.Path(folder), ledger=ledger, keys=keys, doc=None, alone=None)
-    for part in PARTS:
+    for part in itertools.takewhile(lambda part: run.doc is not None or part is check_format, PARTS):
         try:
             part(run)
         except (NotCheckable, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError,
@@ -950,8 +940,6 @@ def verify(folder, ledger=None, keys=()):
             unable = type(error) is NotCheckable or (part in (check_attacker, check_words) and run.alone is None)
             found = str(error) if isinstance(error, (NotCheckable, ValueError)) else repr(error)
             report(part.__name__[6:], "can be read and checked", found, None if unable else False)
-        if run.doc is None:
-            break
     return RESULTS
 
 def summary(results):
