@@ -750,7 +750,7 @@ D, ROOT = -121665 * pow(121666, -1, Q) % Q, pow(2, (Q - 1) // 4, Q)
 def add(p, q):
     """Add two points (x, y)."""
     (a, b), (c, d) = p, q
-    t = D * a * b * c * d  # never 1 or -1, since D is no square
+    t = D * a * b * c * d  # neither 1 nor -1: no number has the square D
     return (a * d + b * c) * pow(1 + t, -1, Q) % Q, (b * d + a * c) * pow(1 - t, -1, Q) % Q
 
 def multiply(n, p):
