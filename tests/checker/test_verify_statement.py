@@ -63,7 +63,7 @@ def test_there_are_enough_vectors():
 
 
 def test_it_is_short():
-    assert code_lines(PATH.read_text("utf-8")) <= 752  # aim: 650
+    assert code_lines(PATH.read_text("utf-8")) <= 716  # aim: 650
 
 
 def test_it_imports_only_the_standard_library():

@@ -15,24 +15,26 @@ This file imports nothing of the library that wrote the folder and shares no cod
 that noise was drawn as stated: signatures, and the check of the noise below, are the only evidence for this.
 """
 
-import argparse, collections, functools, hashlib, html, itertools, json, math, pathlib, re, sqlite3, statistics, sys, tomllib
+import argparse, cmath, collections, functools, hashlib, html, itertools
+import json, math, pathlib, re, sqlite3, statistics, sys, tomllib
 
 RESULTS = []
 PAGES = ("statement.md", "officer.md", "officer.html")
-VISITS, TRANSITIONS, RAW, CENTRED = "visits", "transition_counts", "reward_sums", "centered_reward_sums"
+VISITS, TRANSITIONS, RAW, CENTRED = FAMILIES = "visits", "transition_counts", "reward_sums", "centered_reward_sums"
 
 
 def report(name, stated, found, ok):
     """Record one check. ``ok`` is True, False, or None if the check was not possible."""
     RESULTS.append((name, stated, found, "not checkable" if ok is None else "agrees" if ok else "DIFFERS"))
 
-class NotCheckable(Exception):
+class NotCheckable(ValueError):
     """Fact that this program cannot check. The exit status is then 2."""
 
-def need(condition, error):
-    """Raise an error, or a ``ValueError`` with a text, unless the condition holds."""
+def need(condition, error, value=None):
+    """Return a value, but raise an error, or a ``ValueError`` with a text, unless the condition holds."""
     if not condition:
         raise error if isinstance(error, Exception) else ValueError(error)
+    return value
 
 def equal(name, stated, found):
     """Record whether two values are of one type and equal."""
@@ -40,9 +42,8 @@ def equal(name, stated, found):
 
 def near(name, stated, found, tolerance=1e-9):
     """Record whether two numbers (or None) agree to a relative tolerance."""
-    both = None not in (stated, found)
-    report(name, stated, found,
-           stated is found or (both and math.isclose(stated, found, rel_tol=tolerance, abs_tol=1e-300)))
+    close = None not in (stated, found) and math.isclose(stated, found, rel_tol=tolerance, abs_tol=1e-300)
+    report(name, stated, found, close or stated is found)
 
 def same_tree(name, stated, found):
     """Compare two JSON values number by number."""
@@ -70,12 +71,11 @@ class Number(float):
 def strict_json(data):
     """Parse JSON. Refuses repeated names, NaN, infinity, -0 as an integer, and text that is not UTF-8."""
     def unique(pairs):
-        need(len(dict(pairs)) == len(pairs), "a name occurs twice in one object")
-        return dict(pairs)
-    def integer(text):
-        need(text not in ("-0", "NaN", "Infinity", "-Infinity"), f"{text} is not a number of JSON")
-        return int(text)
-    return json.loads(data.decode(), object_pairs_hook=unique, parse_constant=integer, parse_float=Number, parse_int=integer)
+        return need(len(dict(pairs)) == len(pairs), "a name occurs twice in one object", dict(pairs))
+    def integer(text):  # int refuses NaN and Infinity
+        return need(text != "-0", "-0 is not a number of JSON", int(text))
+    return json.loads(data.decode(), object_pairs_hook=unique,
+                      parse_constant=integer, parse_float=Number, parse_int=integer)
 
 def canonical(value):
     """Return JSON text with sorted keys, no spaces, ASCII escapes, and each number as its text in the file."""
@@ -105,7 +105,7 @@ def check_format(run):
 
 def check_files(run):
     """Compare the hashes of all named files. Links, unnamed files and unnamed folders differ."""
-    doc, folder, present = run.doc, run.folder, {}
+    doc, folder, conf, present = run.doc, run.folder, run.doc["configuration"], {}
     own = {"statement.json", *PAGES, "signatures.json", "judged.jsonl", "postprocessing.jsonl"}  # the last three may be missing
     for path in folder.rglob("*"):
         where = path.relative_to(folder).as_posix()
@@ -115,22 +115,17 @@ def check_files(run):
             report(f"folder {where}", "not named", "is in the folder", False)
     for name in sorted({*present, "statement.json", *PAGES, *doc["files"]}):
         stated = doc["files"].get(name, "a file" if name in own else "not named")
-        there = present.get(name)
-        found = sha256(read(there)) if there else "no such file, or a link, pipe or device"
+        found = sha256(read(there)) if (there := present.get(name)) else "no such file, or a link, pipe or device"
         report(f"file {name}", stated, found, found == stated or bool(stated == "a file" and there))
     equal("fingerprint", doc["fingerprint"], sha256(canonical({k: v for k, v in doc.items() if k not in ("operator", "approval", "fingerprint")})))
-    conf = doc["configuration"]
     equal("hash of the configuration", conf["hash"], sha256(canonical({key: conf[key] for key in ("algorithm", "options")})))
 
 
 # 2. Closed forms
 
-def _nodes():
-    for u in (i / 96.0 for i in range(-384, 385)):
-        s, c = 0.5 * math.pi * math.sinh(u), 0.5 * math.pi * math.cosh(u)
-        yield 1.0 / (1.0 + math.exp(-2.0 * s)), 0.5 * c / math.cosh(s) ** 2 / 96.0
-
-NODES = [(x, w) for x, w in _nodes() if w > 0.0]  # tanh-sinh rule on (0, 1)
+# Tanh-sinh rule on (0, 1): nodes (1 + tanh s)/2 with s = pi/2 sinh u, for which ds/du = sqrt(s^2 + pi^2/4).
+NODES = [(1.0 / (1.0 + math.exp(-2.0 * s)), math.hypot(s, math.pi / 2.0) / math.cosh(s) ** 2 / 192.0)
+         for s in (math.pi / 2.0 * math.sinh(i / 96.0) for i in range(-384, 385))]
 
 def gaussian_delta(mu, epsilon):
     """Return delta(epsilon) of mu-Gaussian privacy.
@@ -176,31 +171,26 @@ def zcdp_delta(rho, epsilon):
 
 # 3. Listed exchanges
 
-@functools.cache
-def roots(n, sign):
-    """Return the first half of the n-th roots of 1."""
-    return [complex(math.cos(a), sign * math.sin(a)) for a in (2.0 * math.pi * i / n for i in range(n // 2))]
-
-def fft(x, sign):
-    """Return the discrete Fourier transform (sign = -1) or its unscaled inverse (sign = 1) of 2^k values."""
+def fft(x, roots):
+    """Return the discrete Fourier transform of n = 2^k values; ``roots`` are the first n/2 powers of e^(-2 pi i/n)."""
     if len(x) == 1:
         return x
-    even, odd = fft(x[::2], sign), [w * b for w, b in zip(roots(len(x), sign), fft(x[1::2], sign))]
+    even, odd = fft(x[::2], roots[::2]), [w * b for w, b in zip(roots, fft(x[1::2], roots[::2]))]
     return [a + b for a, b in zip(even, odd)] + [a - b for a, b in zip(even, odd)]
 
 def losses(noise, scale, shift):
     """Return (loss, probability) of one coordinate that a neighbour moves by ``shift`` grid units.
 
-    "pure" is the worst law of a pure epsilon = shift/scale: loss epsilon or -epsilon, with odds e^epsilon.
+    Laplace noise with shift 1 has the worst law of a pure epsilon = 1/scale: loss epsilon or -epsilon, odds e^epsilon.
     """
     if noise == "discrete_gaussian":
         reach = math.ceil(12.0 * scale) + shift
         mass = [math.exp(-0.5 * (x / scale) ** 2) for x in range(-reach, reach + 1)]
         total = math.fsum(mass)
         return [(shift * (shift - 2 * (i - reach)) / (2.0 * scale * scale), p / total) for i, p in enumerate(mass)]
-    t, lead = math.exp(-shift / scale if noise == "pure" else -1.0 / scale), math.tanh(0.5 / scale)
-    ends = [(shift / scale, 1.0 / (1.0 + t)), (-shift / scale, math.exp(-shift / scale) / (1.0 + t))]
-    return ends if noise == "pure" else ends + [((shift - 2 * x) / scale, lead * math.exp(-x / scale)) for x in range(1, shift)]
+    t, lead = math.exp(-1.0 / scale), -math.expm1(-1.0 / scale)
+    mass = [(0, 1.0), (shift, t**shift)] + [(x, lead * t**x) for x in range(1, shift)]
+    return [((shift - 2 * x) / scale, p / (1.0 + t)) for x, p in mass]
 
 def way_of(way):
     """Return a listed way {(noise, scale, shift): count}; equal coordinates are added."""
@@ -219,6 +209,7 @@ def on_grid(laws, n, h, theta, centre):
     the transform, so that rounding errors are small relative to the tail beyond epsilon.
     """
     low, size, down, transforms = round(centre / h) - n // 4, 3 * n // 4, math.expm1(-h), {}
+    roots = [cmath.exp(-2j * math.pi * i / n) for i in range(n // 2)]
     for key, law in laws.items():
         cells = [0j] * n
         for loss, p in law:
@@ -227,15 +218,15 @@ def on_grid(laws, n, h, theta, centre):
             cells[i % n] += (p - up) * math.exp(theta * i * h)
             cells[(i + 1) % n] += up * math.exp(theta * (i + 1) * h)
         total = math.fsum(z.real for z in cells)
-        transforms[key] = fft([z / total for z in cells], -1), math.log(total)
+        transforms[key] = fft([z / total for z in cells], roots), math.log(total)
     def curve_of(way):
         """Return delta(epsilon): P(L > epsilon) - e^epsilon E[e^-L; L > epsilon], by sums from above, and its ends."""
         whole, log_mass, over, under = [1.0] * n, 0.0, [0.0], [0.0]
         for (transform, log_total), count in ((transforms[key], count) for key, count in way.items()):
             whole, log_mass = [a * z**count for a, z in zip(whole, transform)], log_mass + count * log_total
-        mass = fft(whole, 1)
+        mass = fft(whole, roots)  # in reverse order
         for i in range(low + size - 1, low - 1, -1):
-            p = max(0.0, mass[i % n].real / n) * math.exp(log_mass - theta * i * h)
+            p = max(0.0, mass[-i % n].real / n) * math.exp(log_mass - theta * i * h)
             over.append(over[-1] + p)
             under.append(under[-1] + p * math.exp(min(700.0, centre - i * h)))
         def delta(epsilon):
@@ -255,7 +246,7 @@ def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
     squares = {key: math.fsum(p * (loss - means[key]) ** 2 for loss, p in law) for key, law in laws.items()}
     variance, mean = (max(math.fsum(n * part[key] for key, n in way.items()) for way in ways) for part in (squares, means))
     width = 24.0 * math.sqrt(variance) + 2.0 * max(abs(loss) for law in laws.values() for loss, p in law if p > 1e-16)
-    units = [{"discrete_gaussian": 0.5 * shift / scale, "pure": shift}.get(noise, 1.0) / scale for noise, scale, shift in laws]
+    units = [(0.5 * shift / scale if "gaussian" in noise else 1.0) / scale for noise, scale, shift in laws]
     unit = min(units)  # of the finest lattice if all others are multiples, else of the widest
     fits = unit * sizes[0] > 8.0 * width and all(abs(u / unit - round(u / unit)) < 1e-9 for u in units)
     theta = min(max(0.0, (stated - mean) / variance), 500.0 / width)
@@ -267,11 +258,11 @@ def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
         coarse, fine = (bisect(lambda e: curve(e) <= delta, low, high, 60) for curve, low, high in curves)
         ratio = (steps[first] / steps[first + 1]) ** 2
         return (ratio * fine - coarse) / (ratio - 1.0), fine, curves[1][0]
-    rough, best = [limit_of(way, 0) for way in ways], (-math.inf, -math.inf)
-    for limit, i in sorted(((one[0], i) for i, one in enumerate(rough)), reverse=True):
-        if limit > best[0] - 1e-6 * abs(best[0]):
-            best = max(best, limit_of(ways[i], 2)[:2])
-    return best[1], best[0], lambda e: max(one[2](e) for one in rough)
+    rough = [limit_of(way, 0) for way in ways]
+    best = max(one[0] for one in rough)
+    near_best = [way for way, one in zip(ways, rough) if one[0] >= best - 1e-4 * abs(best)]
+    limit, upper = max(limit_of(way, 2)[:2] for way in near_best)
+    return upper, limit, lambda e: max(one[2](e) for one in rough)
 
 
 # 4. Sensitivity from the query
@@ -295,17 +286,14 @@ def count_sensitivity(query, p, scales):
     Counts move by 1 in each of two cells. A reward in [0, 1] moves its cell by at most 1 if both records are in
     it; otherwise two cells move by at most 1 each, or 1/2 if 1/2 is subtracted. Costs are p-th powers.
     """
-    v, t, raw, centred = (scales.get(name, math.inf) ** -p for name in (VISITS, TRANSITIONS, RAW, CENTRED))
-    equal_pair = raw + centred
-    different, successor = 2.0 * (v + t + raw + 0.5**p * centred), 2.0 * t + equal_pair
-    need(set(scales) <= {VISITS, TRANSITIONS, RAW, CENTRED} and not (query["pooled"] and p == 2), f"families {sorted(scales)}, or pooled steps: not known")
-    if query["first"]:
-        # At most m different states are visited by one user: both visit c of them, each visits others.
-        m, both = min(query["states"], query["steps"]), max(different, successor, equal_pair)
-        cost = max(c * both + (m - c) * different for c in range(m + 1))
-    else:
-        cost = max(d * different + o * successor + e * equal_pair for d, o, e in ways_of(query["steps"]))
-    return query["episodes"] * (cost if p == 1 else math.sqrt(cost))
+    v, t, raw, centred = (scales.get(name, math.inf) ** -p for name in FAMILIES)
+    costs = 2.0 * (v + t + raw + 0.5**p * centred), 2.0 * t + raw + centred, raw + centred
+    need(set(scales) <= {*FAMILIES} and not (query["pooled"] and p == 2),
+         f"families {sorted(scales)}, or pooled steps: not known")
+    # First visits: a user visits at most m different states; the costliest difference may occur in each.
+    most = (min(query["states"], query["steps"]) * max(costs) if query["first"] else
+            max(sum(n * cost for n, cost in zip(way, costs)) for way in ways_of(query["steps"])))
+    return query["episodes"] * most ** (1.0 / p)
 
 def question_cost(weights, features, states, centred, p):
     """Return the cost of one question about linear sums: a loss (p = 1) or a squared loss (p = 2).
@@ -320,18 +308,16 @@ def question_cost(weights, features, states, centred, p):
 
     Changes for p = 1: Gram l1^2 + B^2, y centred l1, other y 2 l1, next states 4 l1 (1 - 1/S), start states 2.
     """
-    g, r, s, start = (sum(weights.get(kind, 0.0) for kind in kinds)
-                      for kinds in (("gram",), ("response", "rewards"), ("successors",), ("start",)))
-    b, l1, other = features["bound"], features["l1"], 1.0 - 1.0 / states
-    need(set(weights) <= {"gram", "successors", "start", "response", "rewards"}, f"sums {sorted(weights)}: not known here")
+    kinds = ("gram", "successors", "start", "response", "rewards")
+    g, s, start, *rest = (weights.get(kind, 0.0) for kind in kinds)
+    r, b, l1, other = sum(rest), features["bound"], features["l1"], 1.0 - 1.0 / states
+    need(set(weights) <= {*kinds}, f"sums {sorted(weights)}: not known here")
     if p == 1:
         return g * (l1**2 + b**2) + r * l1 * (1.0 if centred else 2.0) + 4.0 * s * l1 * other + 2.0 * start
     g, r, s, low = g * b**4, r * b**2, 2.0 * s * b**2, 0.0 if features["nonneg"] else -1.0
-
     def cost(t):
         y = 0.5 * (1.0 + abs(t)) if centred else max(2.0 * (1.0 - t), 1.0)
         return g * (1.0 - t * t) + r * y + s * max(other * (1.0 - t), other + t / states) + 2.0 * start
-
     slopes = [y + z for y in (-2.0 * r, -0.5 * r, 0.0, 0.5 * r) for z in (-s * other, s / states)]
     tops = [min(1.0, max(low, slope / (2.0 * g))) for slope in slopes] if g else []
     return max(map(cost, (low, 0.0, 0.5, 1.0, *tops)))  # a maximum is at an end, a kink, or a stationary point
@@ -350,45 +336,41 @@ def linear_sensitivity(query, p, scales):
 def sum_of(query, family):
     """Return the name in records of the noisy sum of a family of ``release.csv``; None if it follows from others."""
     number, _, part = family.partition(".")
-    if query["kind"] != "linear sums":
-        return family
-    if not part:  # contexts have a table for each action: a visit adds to those of one action
-        return f"0.{family.partition(' ')[0]}"
+    if query["kind"] != "linear sums" or not part:  # contexts have a table for each action: a visit adds to one
+        return family if query["kind"] != "linear sums" else f"0.{family.partition(' ')[0]}"
     if part == "vector":
         part = "start" if query["questions"][int(number)]["kind"] == "start" else "response"
     return None if part in ("values", "weights") else f"{int(number)}.{part}"
 
 def check_query(doc, query):
     """Compare the query with the population, and the noisy sums of all records with the released families."""
-    p, first, stated = doc["population"], query["kind"] == "first visits", []
-    contexts, learner = "gram 0" in query["families"], doc["configuration"]["options"].get("learner", {})
-    episodes = learner.get("visits") if contexts else p["episodes_per_user"]
+    p, first, contexts = doc["population"], query["kind"] == "first visits", "gram 0" in query["families"]
+    learner, records = doc["configuration"]["options"].get("learner", {}), [m["record"] for m in doc["mechanisms"]]
     need(query["kind"] in ("counts", "first visits", "linear sums"), f"kind {query['kind']}: not known here")
-    found = {name: p[key] + first for name, key in (("steps", "horizon"), ("states", "states"))}
-    found |= {"episodes": episodes, "first": first}
+    found = {"steps": p["horizon"] + first, "states": p["states"] + first,
+             "episodes": learner.get("visits") if contexts else p["episodes_per_user"], "first": first}
     if contexts or one_hot(query):
         l1 = query["families"]["gram 0"]["cells"] ** 0.25 if contexts else 1.0  # root of the dimension
         found["features"] = {**query["features"], "bound": 1.0, "l1": l1, "nonneg": not contexts}
     same_tree("query", {name: query[name] for name in found}, found)
-    for one in doc["mechanisms"]:
-        scales, sensitivities = one["record"]["scales"], one["record"]["sensitivities"]
-        stated += [name.partition("[")[0] for name in scales]
-        equal("sums with noise, and with a sensitivity", [*scales], [*sensitivities])
-    needed = {sum_of(query, family) for family in query["families"]} - {None} if doc["mechanisms"] else ()
-    equal("sums with noise", sorted(stated), sorted(needed))
+    for one in records:
+        equal("sums with noise, and with a sensitivity", [*one["scales"]], [*one["sensitivities"]])
+    stated = sorted(name.partition("[")[0] for one in records for name in one["scales"])
+    needed = {sum_of(query, family) for family in query["families"]} - {None} if records else ()
+    equal("sums with noise", stated, sorted(needed))
 
 def check_sensitivities(run):
     """Compare sensitivities, joint sensitivities and exchanges of all records with the query."""
-    query = query_of(run.doc)
-    if query is not None and all(one["record"]["kind"] == "noise" for one in run.doc["mechanisms"]):
+    query, records = query_of(run.doc), [one["record"] for one in run.doc["mechanisms"]]
+    if query is not None and all(one["kind"] == "noise" for one in records):
         check_query(run.doc, query)
-    for record in (one["record"] for one in run.doc["mechanisms"]):
+    for record in records:
         need(query is not None and record["kind"] == "noise", NotCheckable("the query or this kind of record is not described"))
+        find = linear_sensitivity if query["kind"] == "linear sums" else count_sensitivity
         p = 1 if "laplace" in record["noise"] else 2
-        found = functools.partial(linear_sensitivity if query["kind"] == "linear sums" else count_sensitivity, query, p)
         for family, stated in record["sensitivities"].items():
-            near(f"sensitivity of {family}", stated, found({family: 1.0}))
-        near("joint sensitivity, in units of the noise", record["joint"], found(record["scales"]))
+            near(f"sensitivity of {family}", stated, find(query, p, {family: 1.0}))
+        near("joint sensitivity, in units of the noise", record["joint"], find(query, p, record["scales"]))
         equal("noisy sums with one user", record["levels"], 1)
         if record["exchanges"]:
             check_complete(query, record)
@@ -404,21 +386,21 @@ def check_complete(query, record):
     """
     if query["kind"] != "counts" or query["episodes"] != 1 or query["pooled"]:
         return report("exchanges are complete", len(record["exchanges"]), f"unknown for {query['kind']}", None)
-    def sorted_shifts(pairs):
-        shifts = {}
-        for noise, scale, values in pairs:
-            shifts.setdefault((noise, round(scale, 6)), []).extend(values)
+    def shifts_of(way):
+        shifts = collections.defaultdict(list)
+        for noise, scale, shift, n in way:
+            shifts[noise, round(scale, 6)] += [shift] * n
         return {key: sorted(values, reverse=True) for key, values in shifts.items()}
-    listed = [sorted_shifts((noise, scale, [shift] * n) for noise, scale, shift, n in way) for way in record["exchanges"]]
-    wrong, units = [], {name: 1.0 / query["families"][name]["grid"] for name in record["scales"]}
+    listed, wrong = [shifts_of(way) for way in record["exchanges"]], []
+    units = {name: 1.0 / query["families"][name]["grid"] for name in record["scales"]}
     for d, o, e in ways_of(query["steps"]):
-        moved = {VISITS: [1.0] * 2 * d, TRANSITIONS: [1.0] * 2 * (d + o), RAW: [1.0] * (2 * d + o + e),
-                 CENTRED: [1.0] * (o + e) + [0.5] * 2 * d}
-        needed = sorted_shifts((record["noise"], scale * units[name], [units[name] * x for x in moved[name]])
-                               for name, scale in record["scales"].items())
-        if not any(all(len(way.get(key, ())) >= len(values) and all(a <= b for a, b in zip(values, way[key]))
-                       for key, values in needed.items() if values) for way in listed):
-            wrong.append((d, o, e))
+        moved = {VISITS: {1.0: 2 * d}, TRANSITIONS: {1.0: 2 * (d + o)}, RAW: {1.0: 2 * d + o + e},
+                 CENTRED: {1.0: o + e, 0.5: 2 * d}}
+        needed = shifts_of((record["noise"], units[name] * scale, units[name] * x, n)
+                           for name, scale in record["scales"].items() for x, n in moved[name].items())
+        covered = any(all(a >= b for key, values in needed.items() for a, b in itertools.zip_longest(
+            way.get(key, ()), values, fillvalue=0.0)) for way in listed)
+        wrong += [] if covered else [(d, o, e)]
     report("exchanges are complete", f"{len(listed)} ways", f"not covered: {wrong[:3]}", not wrong)
 
 
@@ -430,19 +412,18 @@ def composed(records):
     A pure epsilon has rho = epsilon tanh(epsilon/2). If exchanges are listed, each coordinate has its own pure
     epsilon = shift/scale, independent noise adds its rho, and the worst way counts.
     """
-    pure = rho = 0.0
+    rho, noises = 0.0, {one["noise"] if one["kind"] == "noise" else None for one in records}
+    if not noises <= {"laplace", "discrete_laplace", "gaussian", "discrete_gaussian"}:
+        return None, None, None
     for one in records:
-        if one["kind"] != "noise" or one["noise"] not in ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian"):
-            return None, None, None
-        if "laplace" in one["noise"]:
-            pure = None if pure is None else pure + one["levels"] * one["joint"]
-            ways = [[(n, shift / scale) for _, scale, shift, n in way] for way in one["exchanges"]] or [[(1, one["levels"] * one["joint"])]]
-            rho += max(math.fsum(n * e * math.tanh(e / 2.0) for n, e in way) for way in ways)
-        else:
-            pure, rho = None, rho + one["levels"] * one["joint"] ** 2 / 2.0
-    return pure, rho, math.sqrt(2.0 * rho) if records and all(one["noise"] == "gaussian" for one in records) else None
+        ways = one["exchanges"] or [[(None, 1.0, one["levels"] * one["joint"], 1)]]
+        rho += one["levels"] * one["joint"] ** 2 / 2.0 if "gaussian" in one["noise"] else max(math.fsum(
+            n * shift / scale * math.tanh(shift / scale / 2.0) for _, scale, shift, n in way) for way in ways)
+    pure = math.fsum(one["levels"] * one["joint"] for one in records)
+    mu = math.sqrt(2.0 * rho) if noises == {"gaussian"} else None
+    return pure if noises <= {"laplace", "discrete_laplace"} else None, rho, mu
 
-phi = statistics.NormalDist().cdf  # the standard normal distribution function
+NORMAL = statistics.NormalDist()
 
 @functools.cache
 def zcdp_power(rho, f=None):
@@ -462,10 +443,10 @@ def zcdp_power(rho, f=None):
             best = bisect(lambda t: divergence(a, t) > a * rho, low, best, 60)
     return best
 
-def unknown(record):
-    """Return why a record is not checked: it needs laws that this file does not compute."""
-    return {"reports": "randomized reports", "flips": "binomial flips of a shuffler (item 9)", "declared": "a declared loss",
-            "amplified": "amplification by shuffling (item 9)"}.get(record["kind"], "a kind or a noise that is not known here")
+# Why a kind of record is not checked: it needs laws that this file does not compute.
+UNKNOWN = collections.defaultdict(
+    lambda: "a kind or a noise that is not known here", reports="randomized reports", declared="a declared loss",
+    flips="binomial flips of a shuffler (item 9)", amplified="amplification by shuffling (item 9)")
 
 class Bounds:
     """Bounds on attackers: pairs (epsilon, delta), mu of Gaussian privacy, rho of zCDP; the smallest holds."""
@@ -476,8 +457,7 @@ class Bounds:
 
     def power(self, f):
         found = [x for e, d in self.points for x in (math.exp(min(e, 700.0)) * f + d, 1.0 - math.exp(-e) * (1.0 - d - f))]
-        if self.mu is not None:
-            found.append(1.0 - phi(-bisect(lambda x: phi(x) >= f, -40.0, 40.0) - self.mu))
+        found += [] if self.mu is None else [NORMAL.cdf(NORMAL.inv_cdf(f) + self.mu)]
         return max(f, min([1.0, *found, *([] if self.rho is None else [zcdp_power(self.rho, f)])]))
 
     def excess(self, epsilon):
@@ -499,8 +479,7 @@ class Bounds:
 
     def group(self, k):
         """Return the bounds for k records at once: (k e, delta (e^{ke} - 1)/(e^e - 1)), k mu, k^2 rho."""
-        ratio = {e: k if e == 0.0 else math.inf if k * e > 700.0 else math.expm1(k * e) / math.expm1(e) for e, _ in self.points}
-        points = [(k * e, d * ratio[e] if d else 0.0) for e, d in self.points]
+        points = [(k * e, math.fsum(d * math.exp(min(700.0, i * e)) for i in range(k))) for e, d in self.points]
         return Bounds(points, self.mu and k * self.mu, self.rho and k**2 * self.rho)
 
     def epsilon(self, delta):
@@ -521,11 +500,11 @@ def exceedance(curve, epsilon):
 
 def check_second_group(doc):
     """Check noise and users of a second group: each user gives a vector of length 1, and the loss is at most the release's."""
-    if not (other := doc.get("second_group")):
-        return
-    first, record, name, scales = doc["mechanisms"][0], other["mechanism"]["record"], "clipped_answers", other["mechanism"]["record"]["scales"]
-    found = {**record, "kind": "noise", "noise": first["record"]["noise"], "sensitivities": {name: 2.0}, "joint": 2.0 / scales[name],
-             "levels": 1, "exchanges": [], "scales": {name: scales[name]}, "loss": record["joint"], "share": doc["configuration"]["options"].get("judge_share", other["share"])}
+    first, other, name = doc["mechanisms"][0], doc["second_group"], "clipped_answers"
+    record = other["mechanism"]["record"]
+    scale, share = record["scales"][name], doc["configuration"]["options"].get("judge_share", other["share"])
+    found = {**record, "kind": "noise", "noise": first["record"]["noise"], "sensitivities": {name: 2.0}, "levels": 1,
+             "joint": 2.0 / scale, "exchanges": [], "scales": {name: scale}, "loss": record["joint"], "share": share}
     same_tree("second group", {**record, "loss": other["mechanism"]["loss"], "share": other["share"]}, found)
     near("second group: loss, and that of the release", record["joint"], first["loss"], 1e-3)
     check_families(other["mechanism"], doc["guarantee"]["randomness"] == "secure")
@@ -540,8 +519,9 @@ def check_guarantee(run):
         run.alone = Bounds()
         return equal("records of an exact release", records, [])
     (pure, rho, mu), epsilon, delta, low, high = composed(records), g["epsilon"], g["delta"], 0.0, 0.0
-    need(records and rho is not None, NotCheckable("; ".join({unknown(one) for one in records}) or "no record"))
-    check_second_group(run.doc)
+    need(records and rho is not None, NotCheckable("; ".join({UNKNOWN[one["kind"]] for one in records}) or "no record"))
+    if run.doc.get("second_group"):
+        check_second_group(run.doc)
     for one in run.doc["mechanisms"]:
         near("loss of a mechanism", one["loss"], one["record"]["joint"] * one["record"]["levels"] ** (1.0 if "laplace" in one["record"]["noise"] else 0.5))
     rho = None if any("laplace" in one["noise"] for one in records) else rho
@@ -565,7 +545,7 @@ def check_numerical(name, records, delta, stated):
     for record in records:
         listed = [way_of(way) for way in record["exchanges"]]
         if "laplace" in record["noise"] and not listed:  # no law is worse than that of a pure epsilon
-            listed = [{("pure", 1.0, record["joint"]): record["levels"]}]
+            listed = [{("discrete_laplace", 1.0 / record["joint"], 1): record["levels"]}]
         ways = [{key: a.get(key, 0) + b.get(key, 0) for key in {**a, **b}} for a in ways for b in listed][:101]
     if not 0 < len(ways) <= 100 or delta < 1e-13 or max(key[1] for way in ways for key in way) > 1e5:
         report(f"{name}, numerical", stated, "no list of exchanges, more than 100, wide noise, or a tiny delta", None)
@@ -582,11 +562,10 @@ def check_numerical(name, records, delta, stated):
 def check_attacker(run):
     """Recompute the attacker's tables and the groups. Sets bounds, epsilon and delta of all releases together."""
     doc, alone, t = run.doc, run.alone, (run.doc["ledger"] or {}).get("together")
-    several, run.whole = bool(t) and t["reservations"] > 1, alone
-    run.epsilon, run.delta = (t if several else doc["guarantee"])["epsilon"], (t if several else doc["guarantee"])["delta"]
-    if several:
-        points = [(run.epsilon, run.delta)] * (run.epsilon is not None) + [(t["pure"], 0.0)] * bool(t["pure"] and run.delta)
-        run.whole = Bounds(points, t["mu"], t["rho"])
+    several = bool(t) and t["reservations"] > 1
+    run.epsilon, run.delta = map((t if several else doc["guarantee"]).get, ("epsilon", "delta"))
+    points = [(run.epsilon, run.delta), (t["pure"], 0.0)] if several else []
+    run.whole = Bounds([one for one in points if one[0] is not None], t["mu"], t["rho"]) if several else alone
     same_tree("alone", doc["alone"], alone.table() if several else None)
     same_tree("attacker", doc["attacker"], run.whole.table())
     for group, k in zip(doc["groups"], (2, 5, 10), strict=True):
@@ -597,9 +576,9 @@ def check_attacker(run):
 def check_population(run):
     """Compare population and data with ``schema.toml``, and facts that the statement gives twice."""
     doc, schema = run.doc, tomllib.loads(read(run.folder / "schema.toml").decode())
-    p, g, reward = doc["population"], doc["guarantee"], doc["data"]["reward"]
-    found = {name: schema.get(name, p[name]) for name in ("dataset", "unit", "horizon", "episodes_per_user", "contribute")}
-    found["provenance"] = schema.get("provenance", {})
+    p, g, reward, schema = doc["population"], doc["guarantee"], doc["data"]["reward"], {"provenance": {}, **schema}
+    found = {name: schema.get(name, p[name]) for name in (
+        "dataset", "unit", "horizon", "episodes_per_user", "contribute", "provenance")}
     tables = {name: schema[name] if isinstance(schema.get(name), dict) else {} for name in ("states", "actions", "reward")}
     found |= {name: len(tables[name].get("labels", [])) or tables[name].get("count", p[name]) for name in ("states", "actions")}
     same_tree("schema.toml", {name: p[name] for name in found}, found)
@@ -630,13 +609,11 @@ COVERED = ("One ", "Everything that is computed from release.parquet", "The grou
 def check_words(run):
     """Compare numbers in the sentence, required warnings and limits, and the pages with the statement."""
     doc, g, p, ledger = run.doc, run.doc["guarantee"], run.doc["population"], run.doc["ledger"]
-    sentence, exact = doc["sentence"], g["epsilon"] is None
-    several = run.whole is not run.alone
+    sentence, exact, several = doc["sentence"], g["epsilon"] is None, run.whole is not run.alone
     def in_text(what, pattern, text, value, slack=1.011, needed=True):
         for said in re.findall(pattern, text) or ([""] if needed else []):
-            number = said.replace(",", "").rstrip(".")
-            power = number[:2] == "e^"  # then the exponent is rounded up
-            least, number = math.log(value) if power else value, float(number.removeprefix("e^") or "nan")
+            power, digits = re.fullmatch(r"(e\^)?(.*?)\.*", said.replace(",", "")).groups()
+            least, number = math.log(value) if power else value, float(digits or "nan")  # e^x is rounded up
             good = least * (1 - 1e-9) <= number and (power or number <= value * slack + 1e-300)
             report(f"in words: {what}", said, value, good)
     words = "No person's data" if doc["synthetic"] else "NOT PROTECTED"
@@ -646,9 +623,10 @@ def check_words(run):
         parts = zip(sentence.split("For this release alone:"), ((run.epsilon, run.delta, run.whole), (g["epsilon"], g["delta"], run.alone)))
         equal("sentence: its parts", sentence.count("For this release alone:"), int(several))
         for text, (e, d, bounds) in parts:
-            factor, right = math.exp(700.0 if e is None else min(700.0, e)), bounds.table()["priors"][0]["right_guess"]
+            factor = math.exp(700.0 if e is None else min(700.0, e))
             in_text("how many times as likely", r"at most ([e^\d.,]+) times(?: what|, plus|; a)", text, factor)
-            in_text("right guesses in 100", r"right at most ([\d.]+) times in 100", text, 100 * right, 1.002)
+            right = 100.0 * bounds.table()["priors"][0]["right_guess"]
+            in_text("right guesses in 100", r"right at most ([\d.]+) times in 100", text, right, 1.002)
             one_in = [1 / int(n.replace(",", "")) for n in re.findall(r"plus 1 in ([\d,]+)", text)]
             good = len(one_in) == (d > 0) and all(d <= n <= 1.5 * d for n in one_in)
             report("in words: plus 1 in ...", one_in, d, good)
@@ -718,14 +696,14 @@ def check_ledger(run):
         return
     need(path, "no ledger.jsonl" if "query" in doc and not doc["replanned"] else NotCheckable("no ledger is given"))
     rows = read_ledger(path)
-    for i, (text, digest) in enumerate(rows):
-        if text is not None:
-            entry = strict_json(text.encode())
-            good = [sha256(text), canonical(entry), entry["number"], entry["previous"]] == [digest, text, i + 1, rows[i - 1][1] if i else ""]
-            report(f"ledger: entry {i + 1}", digest, sha256(text), good and entry["time"] >= (entries[-1]["time"] if entries else ""))
-            entries.append({**entry, "hash": digest})
+    for i, (text, digest) in ((i, row) for i, row in enumerate(rows) if row[0] is not None):
+        entry, earliest = strict_json(text.encode()), entries[-1]["time"] if entries else ""
+        same = [sha256(text), canonical(entry), entry["number"], entry["previous"]] == [
+            digest, text, i + 1, rows[i - 1][1] if i else ""]
+        report(f"ledger: entry {i + 1}", digest, sha256(text), same and entry["time"] >= earliest)
+        entries.append({**entry, "hash": digest})
     own = next((one for one in entries if one["hash"] == stated["head"]), None)
-    if own is None or not entries or entries[0]["kind"] != "begin":
+    if own is None or entries[0]["kind"] != "begin":
         return report("ledger: entry of the run, after its beginning", stated["head"], "not in this ledger", False)
     parallel = [doc["second_group"]["mechanism"]["record"]] if doc.get("second_group") else None
     equal("ledger: entry", [stated["identity"], stated["number"], "reserve", stated["dataset"], doc["population"]["users"], doc["date"],
@@ -746,7 +724,7 @@ def check_ledger(run):
     for part, some in (("before", reserved[:-1]), ("after", reserved), ("together", reserved)):
         t, records = stated[part], [record for one in some for record in one["records"]]
         (pure, rho, mu), delta = composed(records), t["delta"]
-        need(rho is not None, NotCheckable(f"totals {part}: {'; '.join({unknown(one) for one in records})}"))
+        need(rho is not None, NotCheckable(f"totals {part}: {'; '.join({UNKNOWN[one['kind']] for one in records})}"))
         own_total = [records, t["epsilon"], delta] == [doc["guarantee"][key] for key in ("mechanisms", "epsilon", "delta")]
         total, found = Bounds([] if pure is None else [(pure, 0.0)], mu, rho), t["epsilon"]
         if str(t.get("method", t.get("rule"))).startswith("numerical") and not own_total:
@@ -770,39 +748,33 @@ Q, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 D, ROOT = -121665 * pow(121666, -1, Q) % Q, pow(2, (Q - 1) // 4, Q)
 
 def add(p, q):
-    """Add two points in extended coordinates (X, Y, Z, T) with x = X/Z, y = Y/Z, xy = T/Z."""
-    a, b = (p[1] - p[0]) * (q[1] - q[0]) % Q, (p[1] + p[0]) * (q[1] + q[0]) % Q
-    c, d = 2 * p[3] * q[3] * D % Q, 2 * p[2] * q[2] % Q
-    e, f, g, h = b - a, d - c, d + c, b + a
-    return e * f % Q, g * h % Q, f * g % Q, e * h % Q
+    """Add two points (x, y)."""
+    (a, b), (c, d) = p, q
+    t = D * a * b * c * d  # neither 1 nor -1: no number has the square D
+    return (a * d + b * c) * pow(1 + t, -1, Q) % Q, (b * d + a * c) * pow(1 - t, -1, Q) % Q
 
 def multiply(n, p):
-    """Return n times a point p of the curve Ed25519, in extended coordinates."""
-    double = multiply(n >> 1, add(p, p)) if n else (0, 1, 1, 0)
+    """Return n times a point p."""
+    double = multiply(n >> 1, add(p, p)) if n else (0, 1)
     return add(double, p) if n & 1 else double
 
 def point_of(data):
     """Return the point of 32 bytes; None if y is not below 2^255 - 19 or no x exists."""
-    y = int.from_bytes(data, "little")
-    sign, y = y >> 255, y & (2**255 - 1)
+    odd, y = divmod(int.from_bytes(data, "little"), 2**255)
     square = (y * y - 1) * pow(D * y * y + 1, -1, Q) % Q
-    x = pow(square, (Q + 3) // 8, Q)
-    x = x if x * x % Q == square else x * ROOT % Q
-    if y >= Q or x * x % Q != square or (x == 0 and sign):
-        return None
-    x = x if x & 1 == sign else Q - x
-    return x, y, 1, x * y % Q
+    root = pow(square, (Q + 3) // 8, Q)  # of square or of -square
+    roots = [x for z in (root, root * ROOT) for x in (z % Q, -z % Q) if x * x % Q == square and x & 1 == odd]
+    return (roots[0], y) if roots and y < Q else None
 
 BASE = point_of((4 * pow(5, -1, Q) % Q).to_bytes(32, "little"))
 
 def ed25519(key, message, signature):
     """Return True if [S]B = R + [k]A with k = SHA-512(R, A, message), S below the order, and canonical points."""
     a, r, s = point_of(key), point_of(signature[:32]), int.from_bytes(signature[32:], "little")
-    if len(key) != 32 or len(signature) != 64 or a is None or r is None or s >= ORDER:
+    if (len(key), len(signature)) != (32, 64) or None in (a, r) or s >= ORDER:
         return False
     k = int.from_bytes(hashlib.sha512(signature[:32] + key + message).digest(), "little") % ORDER
-    one, other = multiply(s, BASE), add(r, multiply(k, a))
-    return all((one[i] * other[2] - other[i] * one[2]) % Q == 0 for i in (0, 1))
+    return multiply(s, BASE) == add(r, multiply(k, a))
 
 def verified(key, kind, content, signature):
     """Return True if the signature of a document of this kind is valid. Keys and signatures are hexadecimal digits."""
@@ -834,16 +806,13 @@ def gamma_lower(a, x):
 
 def read_release(path):
     """Return (header, {family: {(step, indices): value}}) of ``release.csv``."""
-    header, tables = {}, {}
-    for line in read(path).decode().splitlines():
-        if line.startswith("# "):
-            name, _, header[name] = line[2:].partition("=")
-        elif not line.startswith("family,"):
-            family, *place, value = line.split(",")
-            place, table = tuple(int(part) for part in place if part), tables.setdefault(family, {})
-            need(place not in table and math.isfinite(float(value)), f"{path}: cell {line} twice, or not finite")
-            table[place] = float(value)
-    return header, tables
+    lines, tables = read(path).decode().splitlines(), {}
+    for line in (one for one in lines if not one.startswith(("# ", "family,"))):
+        family, *place, value = line.split(",")
+        place, table = tuple(int(part) for part in place if part), tables.setdefault(family, {})
+        need(place not in table and math.isfinite(float(value)), f"{path}: cell {line} twice, or not finite")
+        table[place] = float(value)
+    return dict(line[2:].partition("=")[::2] for line in lines if line.startswith("# ")), tables
 
 def relations_of(query, tables):
     """Return linear relations {(family, cell): coefficient} that are 0 before noise is added.
@@ -856,15 +825,14 @@ def relations_of(query, tables):
         h, s, a, to = place
         if (h, s, a) in tables.get(VISITS, {}):
             found[h, s, a][VISITS, (h, s, a)], found[h, s, a][TRANSITIONS, place] = 1.0, -1.0
-        for key, sign in (((h + 1, to), 1.0), ((h, s), -1.0)) if query["kind"] == "counts" else ():
-            if 0 < key[0] < query["steps"]:
+        for key, sign in (((h + 1, to), 1.0), ((h, s), -1.0)):
+            if 0 < key[0] < query["steps"] and query["kind"] == "counts":
                 found[key][TRANSITIONS, place] += sign
     for family in tables if one_hot(query) else ():  # one feature of a pair is 1; successors are e_s - 1/S
-        for h, i, j in tables[family] if family.endswith(("gram", "successors")) else ():
-            if family.endswith("successors"):
-                found[family, h, i][family, (h, i, j)] = 1.0
-            elif i < j:
-                found[family, h, i, j][family, (h, i, j)] = 1.0
+        size = {"gram": 4, "successors": 3}.get(family.rpartition(".")[2], 0)
+        for place in tables[family] if size else ():
+            if size == 3 or place[1] < place[2]:
+                found[(family, *place)[:size]][family, place] = 1.0
     return [found[key] for key in sorted(found, key=len)]  # relations of transitions alone come first
 
 def one_hot(query):
@@ -879,16 +847,13 @@ def check_users(query, tables, users, variance, widths):
 
     ``widths`` is the number of standard deviations that are tolerated.
     """
-    for family, table in tables.items():
-        gram, share = family.endswith(".gram") and family.replace("gram", "weights") not in tables, 1.0
-        if gram and one_hot(query):
-            cells = [value for place, value in table.items() if place[1] == place[2]]
-            share = 1.0 if query["questions"][int(family[:-5])]["half"] is None else 0.5
-        elif family == TRANSITIONS:
-            start = query["states"] - 1  # first visits have this state, in which each episode begins
-            cells = [value for place, value in table.items() if query["kind"] == "counts" or place[1] == start]
-        else:
-            continue
+    start = query["states"] - 1  # first visits have this state, in which each episode begins
+    grams = [name for name in tables if name.endswith(".gram") and name.replace("gram", "weights") not in tables]
+    for family in [*(grams if one_hot(query) else ()), *tables.keys() & {TRANSITIONS}]:
+        gram, table = family != TRANSITIONS, tables[family]
+        share = 0.5 if gram and query["questions"][int(family[:-5])]["half"] is not None else 1.0
+        cells = [value for place, value in table.items()
+                 if (place[1] == place[2] if gram else query["kind"] == "counts" or place[1] == start)]
         steps = len({place[0] for place in table})  # a half of the users is drawn: its number varies
         noise = (1 + gram) * len(cells) * variance[family] / steps**2 + (share < 1.0) * users
         mean, spread = math.fsum(cells) / steps, widths * math.sqrt(noise) + 1e-6
@@ -929,8 +894,7 @@ def check_noise(run):
             report(f"values not below the noise: {family}", "as stated", f"P = {below:.3g}", below >= 1e-9)
     check_users(query, tables, users, variance, 12.0 if laplace else 6.0)
     groups, solved, usable = collections.defaultdict(list), [], len(records) == 1 and not small
-    relations = relations_of(query, tables) if usable else []
-    relations = [one for one in relations if all(variance[key[0]] for key in one)]
+    relations = [one for one in relations_of(query, tables) if usable and all(variance[key[0]] for key in one)]
     relations = relations[:: max(1, math.ceil(len(relations) / 160))]
     for i, relation in enumerate(relations):  # Cholesky factor of the covariance, row by row
         row = []
@@ -942,14 +906,14 @@ def check_noise(run):
         solved.append((row, (value - math.fsum(x * s[1] for x, s in zip(row, solved))) / row[i]))
         for name in ("all", " and ".join(sorted({key[0].rpartition(".")[2] for key in relation}))):
             groups[name].append(solved[i][1] ** 2)
-    chances = {name: gamma_lower(len(some) / share, math.fsum(some) / share) for name, some in groups.items()}
     if not relations:
         why = "noise below one unit of the grid" if small else "no sum of this release is 0 without noise"
         return report("size of the noise", "as stated", f"{why}: not tested", None)
-    found = (f"{name}: {len(some)} relations, mean square {math.fsum(some) / len(some):.4g}, "
-             f"P = {chances[name]:.3g}" for name, some in groups.items())
+    chances = {name: gamma_lower(len(some) / share, math.fsum(some) / share) for name, some in groups.items()}
+    found = "; ".join(f"{name}: {len(some)} relations, mean square {statistics.fmean(some):.4g}, "
+                      f"P = {chances[name]:.3g}" for name, some in groups.items())
     good = min(chances.values()) >= 5e-7 and 1.0 - chances["all"] >= 1e-12
-    report("size of the noise", "as stated", "; ".join(found), good)
+    report("size of the noise", "as stated", found, good)
 
 def query_of(doc):
     """Return the query: that of the statement, or for version 5 that of the population and the families."""
@@ -968,32 +932,28 @@ def verify(folder, ledger=None, keys=()):
     """Run all checks on a folder. Returns the list of results."""
     RESULTS.clear()
     run = argparse.Namespace(folder=pathlib.Path(folder), ledger=ledger, keys=keys, doc=None, alone=None)
-    for part in PARTS:
+    for part in itertools.takewhile(lambda part: run.doc is not None or part is check_format, PARTS):
         try:
             part(run)
-        except NotCheckable as error:
-            report(part.__name__[6:], "can be checked", str(error), None)
-        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
-            missing = part in (check_attacker, check_words) and run.alone is None
-            found = error if isinstance(error, ValueError) else repr(error)
-            report(part.__name__[6:], "can be read and checked", str(found), None if missing else False)
-        if run.doc is None:
-            break
+        except Exception as error:  # a forged folder may raise any
+            stated = "can be checked" if type(error) is NotCheckable else "can be read and checked"
+            unable = type(error) is NotCheckable or (part in (check_attacker, check_words) and run.alone is None)
+            found = str(error) if isinstance(error, ValueError) else repr(error)
+            report(part.__name__[6:], stated, found, None if unable else False)
     return RESULTS
 
 def summary(results):
     """Return what agrees, what was not checked and what is wrong, in plain words, and the exit status."""
-    kinds, lines = collections.Counter(one[3] for one in results), []
-    for words, kind in (("Not checked", "not checkable"), ("Wrong", "DIFFERS")):
-        names = [*dict.fromkeys(one[0] for one in results if one[3] == kind)]
-        more = [f"and {len(names) - 8} more"] if len(names) > 8 else []
-        lines += [f"{words}: {'; '.join(names[:8] + more)}."] if names else []
-    status = 1 if kinds["DIFFERS"] else 2 if kinds["not checkable"] else 0
+    good, unable, wrong = ([one[0] for one in results if one[3] == kind]
+                           for kind in ("agrees", "not checkable", "DIFFERS"))
+    lines = [f"{len(good)} of {len(results)} checks agree, {len(unable)} were not possible, {len(wrong)} differ."]
+    for words, names in (("Not checked", [*dict.fromkeys(unable)]), ("Wrong", [*dict.fromkeys(wrong)])):
+        names[8:] = [f"and {len(names) - 8} more"] if len(names) > 8 else []
+        lines += [f"{words}: {'; '.join(names)}."] if names else []
+    status = 1 if wrong else 2 if unable else 0
     verdict = ("All agree. No file can prove that noise was drawn as stated.",
                "Do not rely on this statement.", "Nothing differs, but not everything was checked.")[status]
-    count = (f"{kinds['agrees']} of {len(results)} checks agree, {kinds['not checkable']} were not possible, "
-             f"{kinds['DIFFERS']} differ.")
-    return "\n".join([count, *lines, verdict]), status
+    return "\n".join([*lines, verdict]), status
 
 def main(arguments=None):
     """Check a folder, print each check and a summary, and return the exit status: 0, 1 or 2."""
