@@ -82,18 +82,21 @@ class SkellamRecord(BatchRecord):
         )
 
     def recomputed(self, delta: float) -> float:
-        """Return the epsilon by the theorem of arXiv 2110.04995 and the conversion of dp-accounting.
+        """Return the epsilon by the conversion of dp-accounting.
 
-        The theorem holds for integer orders, so the result can be larger than :meth:`epsilon`.
+        Divergences of integer orders follow from theorem 3.5 of arXiv 2110.04995, and those of other orders,
+        up to 32, from :class:`~discreet.accounting.skellam_loss.SkellamLoss`.
         """
         from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
         _, loss = self.worst(delta)
-        orders = list(range(2, 512))
+        between = [order / 64 for order in range(65, 2048) if order % 64]
+        orders = [*range(2, 512), *between]
         found = []
-        for order in orders:
+        for order in orders[:510]:
             small = ((2 * order - 1) * loss.mu**2 + 6 * loss.l1) / (4 * loss.variance)
             found.append(order * loss.mu**2 / 2 + min(small, 1.5 * loss.l1))
+        found += [loss.renyi(order) for order in between]
         epsilon, _ = rdp.compute_epsilon(orders, found, delta)
         return float(epsilon)
 

@@ -30,7 +30,7 @@ from discreet.device.message_envelope import WordCoins
 
 LARGEST_MEAN = 2**17
 """Largest mean with a table of its own."""
-MOST_VARIANCE = 2**62
+MOST_VARIANCE = 2**36
 
 Ints = NDArray[np.int64]
 
@@ -133,7 +133,7 @@ def _by_more_bits(mean: int, drawn: int, source: WordCoins) -> int:
 def skellam(variance: int, size: int, source: WordCoins) -> Ints:
     """Return ``size`` independent Skellam variables of mean 0.
 
-    variance : an even integer from 2 to 2^62.
+    variance : an even integer from 2 to 2^36.
 
     source : object that draws words of 64 bits.
 

@@ -648,14 +648,14 @@ def context_devices(privatizer: Any, users: int) -> Callable[[Start], list[Piece
 def shuffled_contexts(source: Start) -> list[Piece]:
     """Messages to a shuffler of one person each with a real-valued context, less their own records."""
     query = ContextQuery(features=FeatureMap({"x": (-1.0, 1.0)}, 300))
-    users, rng, noises = 30, np.random.default_rng(10), []
+    users, rng, noises = 200_000, np.random.default_rng(10), []
     schedule = Schedule(users, np.array([0, users]), reads="measurements", final=True)
     with Shuffle(epsilon=1.0, delta=1e-6).start(query, schedule, source(0)) as session:
         (record,) = session.guarantee.records
         session.release()
         encoder = session.begin(Plan(np.zeros((300, 2)), users))
         device = encoder.device
-        for user in range(users):
+        for user in range(30):
             level = rng.integers(0, 65, 1)
             one = ContextRecord(rng.normal(size=(1, 1)), rng.integers(0, 300, 1), level / 64)
             message = encoder(one, session.open_plan, coins_of(source(0), user)).message
@@ -663,10 +663,10 @@ def shuffled_contexts(source: Start) -> list[Piece]:
             noises.append(cells - device.contributions(one.contexts, one.actions, level))
     ((honest, *numbers),) = record.batches
     assert min(device.variances) * honest == numbers[-1] > 0.0
-    parts = np.split(np.array(noises, np.float64), device.form.offsets[1:-1], axis=1)
+    by_cell, found = np.repeat(device.variances, np.diff(device.form.offsets)), np.array(noises, np.float64)
     return [
-        Piece(f"block {i}", part.ravel(), Law(v, 3.0 + 1.0 / v), part, 1.0)
-        for i, (part, v) in enumerate(zip(parts, map(float, device.variances), strict=True))
+        Piece(f"variance {v}", found[:, by_cell == v].ravel(), Law(float(v), 3.0 + 1.0 / v))
+        for v in sorted(set(device.variances))
     ]
 
 
@@ -1261,7 +1261,7 @@ NO_NOISE_LEAVES = {
     ),
     "hands coins to a device's code": ("experiments.offline_runs",),
     "draws names, keys, nonces and waiting times": (
-        "device.http_client", "data.validate", "mechanisms.local.message_inbox", "service.release_worker",
+        "device.http_client", "data.validate", "mechanisms.local.message_inbox",
         "service.system_io",
         "pipeline.partial_aggregates", "data.user_groups",
     ),
