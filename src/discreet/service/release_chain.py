@@ -133,9 +133,9 @@ class Head:
         A torn last line, which an earlier crash left, is removed before. Returns False and adds nothing if
         the last line has a later release or a later beat: it was added in the meantime.
 
-        Raises ``FileNotFoundError`` if the file does not exist, and :class:`OldDatabase` if the last line has
-        the same release with another link, or the same beat with another nonce: two copies of the database
-        write to the head.
+        Raises ``FileNotFoundError`` if the file does not exist. Raises :class:`OldDatabase` if the last line
+        has the same release with another link, or the same beat with another nonce. In this case, two copies
+        of the database write to the head.
         """
         with self._io.locked(self.path):
             last, whole = self._read()
@@ -235,7 +235,7 @@ def new_head(store: Store, head: Head) -> Path | None:
     checks.exactly("head", head, Head)
     try:
         seen = head.last()
-    except OldDatabase:  # the file is damaged, or is that of another study
+    except OldDatabase:  # the file is damaged, or belongs to another study
         seen = None
     if seen is not None:
         _contains(store, head, seen)
