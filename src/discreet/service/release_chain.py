@@ -227,7 +227,7 @@ def _contains(store: Store, head: Head, seen: ChainMark) -> ChainMark:
 def new_head(store: Store, head: Head) -> Path | None:
     """Begin a new head with the content of the database. The old file gets another name.
 
-    Returns the new name of the old file; None if there was no file. An operator does this only after a head
+    Returns the new name of the old file, or None if no file existed. An operator does this only after a head
     was lost. They must know that no later database exists.
 
     Raises :class:`OldDatabase` if the old file shows that the database is older than what was published.
