@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -170,6 +172,41 @@ def test_a_rotation_that_was_killed_is_finished(tmp_path: Path) -> None:
         assert read_private_key(tmp_path / "service.key.0").public == old
 
 
+@pytest.mark.parametrize("renamed", range(4))
+@pytest.mark.parametrize("again", [False, True])
+def test_a_rotation_killed_between_two_renames_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renamed: int, again: bool
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    study, left = a_file(tmp_path), [renamed]
+    with answering(study, tmp_path) as (service, _):
+        old = service._key.public
+    replace = os.replace
+
+    def killed(source: Path, target: Path) -> None:
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        replace(source, target)
+
+    with closing(opened(study, str(tmp_path / "study.sqlite"))) as store:
+        monkeypatch.setattr(os, "replace", killed)
+        with pytest.raises(Killed):
+            rotate_key(study, store)
+        monkeypatch.undo()
+        if again:  # the operator repeats the command, instead of a start
+            assert rotate_key(study, store) == store.public_key()
+        public = key_of(study, store).public
+        assert public == store.public_key() != old
+        assert len(store.key_rows()) == 2
+        assert read_private_key(tmp_path / "service.key.0").public == old
+        assert http_client._public_key(tmp_path / "service.key.pub").hex() == public
+        assert http_client._public_key(tmp_path / "service.key.0.pub").hex() == old
+    assert not list(tmp_path.glob("service.key.new*"))
+
+
 def test_the_recovery_key_changes_only_with_a_signature(tmp_path: Path) -> None:
     study = a_file(tmp_path)
     with answering(study, tmp_path):
@@ -217,6 +254,10 @@ def test_a_client_notices_a_service_that_was_set_back(tmp_path: Path) -> None:
             assert client.plan()["turn"] == turn
             assert client.witness == (turn, store.link(turn))
         kept = client.witness
+        stored = json.loads(json.dumps(kept))  # a list
+        same = Client("http://testserver", promised="central", http=http, pace=STILL, witness=stored)
+        assert same.plan()["turn"] == 2
+        assert same.witness == kept
         log = http.get("/log?from=1").json()
         assert log["links"] == [[1, store.link(1)], [2, store.link(2)]]
         assert log["programs"] == store.programs()

@@ -16,6 +16,7 @@ import pytest
 from serving import Clocked, a_key, a_study, begun
 from serving import stopped as time
 
+from discreet.service import database, release_chain
 from discreet.service import release_worker as turns
 from discreet.service.database import Store
 from discreet.service.release_chain import (
@@ -28,7 +29,7 @@ from discreet.service.release_chain import (
     link_of,
     new_head,
 )
-from discreet.service.server import in_background, opened
+from discreet.service.server import begin_new_head, in_background, opened
 
 from .test_database import a_batch
 
@@ -88,6 +89,10 @@ def test_a_head_keeps_whole_lines_only(tmp_path: Path) -> None:
     # what a paused process writes late does not come after what is newer
     assert not head.append(a_mark(2, 201))
     assert not head.append(a_mark(3, 199))
+    # another copy of the database
+    for other in (replace(a_mark(3, 201), link="b" * 64), replace(a_mark(3, 200), nonce="b" * 16)):
+        with pytest.raises(OldDatabase, match="another copy of it is being served"):
+            head.append(other)
     assert head.last() == a_mark(3, 200)
     head.begin()
     assert head.last() == a_mark(3, 200)
@@ -114,7 +119,9 @@ def test_a_damaged_head_and_that_of_another_study_are_refused(tmp_path: Path) ->
         Head(head.path, "cd" * 32).check()
     whole = head.path.read_bytes().splitlines(keepends=True)
     head.path.write_bytes(b"".join([*whole[:50], b"0 nothing\n", *whole[50:]]))
-    with pytest.raises(OldDatabase, match="line 51 is damaged"):
+    head.check()  # no decision depends on a line before the last
+    head.path.write_bytes(b"".join([b"d" * len(whole[0][:-1]) + b"\n", *whole[1:]]))
+    with pytest.raises(OldDatabase, match="is not the head of this study"):
         head.check()
     head.path.write_bytes(b"".join([*whole, b"0 nothing\n"]))
     with pytest.raises(OldDatabase, match="its last line is damaged"):
@@ -256,8 +263,12 @@ def test_a_missing_database_and_a_missing_head_are_refused(tmp_path: Path) -> No
         assert head is not None
     kept = head.path.read_bytes()
     head.path.unlink()
-    with pytest.raises(OldDatabase, match=r"is missing, but this database has been served.*--new-head"):
+    with pytest.raises(OldDatabase, match=r"is missing or empty, but this .* been served.*--new-head"):
         opened(study, str(path))
+    for damaged in (b"", kept[: kept.index(b"\n") + 1]):
+        head.path.write_bytes(damaged)
+        with pytest.raises(OldDatabase, match=r"is missing or empty, but"):
+            opened(study, str(path))
     head.path.write_bytes(kept)
     opened(study, str(path)).close()
     for one in tmp_path.glob("a.db*"):
@@ -284,6 +295,90 @@ def test_an_old_head_is_refused_until_the_operator_begins_a_new_one(tmp_path: Pa
         assert writer.head.last() == store.mark()
         assert (tmp_path / "a.db.head.1").read_bytes() == old
     opened(study, str(path)).close()
+
+
+def test_no_new_head_replaces_one_that_shows_an_old_database(tmp_path: Path) -> None:
+    study, path, clock = a_study(), tmp_path / "a.db", [time.time()]
+    with closing(begun(study, path)) as store:
+        assert beating(study, store, clock).hold()
+    backup = copied(path, tmp_path / "backup")
+    with closing(opened(study, str(path))) as store:
+        clock[0] += turns.LEASE + 0.1
+        assert beating(study, store, clock).hold()
+    head = tmp_path / "a.db.head"
+    kept = head.read_bytes()
+    shutil.copy(backup, path)
+    with pytest.raises(OldDatabase, match="older than what was published"):
+        begin_new_head(study, str(path))
+    assert head.read_bytes() == kept
+    assert not (tmp_path / "a.db.head.1").exists()
+    head.write_bytes(kept + b"0 nothing\n")
+    assert begin_new_head(study, str(path)) == (head, tmp_path / "a.db.head.1")
+    head.unlink()
+    assert begin_new_head(study, str(path)) == (head, None)
+    opened(study, str(path)).close()
+
+
+def test_a_head_older_than_all_beats_of_the_database_can_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, path, clock = a_study(), tmp_path / "a.db", [time.time()]
+    for module in (database, release_chain):
+        monkeypatch.setattr(module, "BEATS", 3)
+    with closing(begun(study, path)) as store:
+        writer = beating(study, store, clock)
+        assert writer.hold()
+        assert writer.head is not None
+        old = writer.head.path.read_bytes()
+        for _ in range(5):
+            clock[0] += turns.LEASE / 3
+            assert writer.hold()
+        writer.head.path.write_bytes(old)
+        with pytest.raises(OldDatabase, match="put the newest head back"):
+            check_head(store, writer.head, writer.head.last())
+        new_head(store, writer.head)
+        check_head(store, writer.head, writer.head.last())
+
+
+def test_one_of_two_copies_stops_at_its_next_beat(tmp_path: Path) -> None:
+    study, clock = a_study(), [time.time()]
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        assert beating(study, store, clock).hold()
+    copied(tmp_path / "a.db", tmp_path / "b.db")
+    with closing(Store(tmp_path / "a.db")) as one, closing(Store(tmp_path / "b.db")) as two:
+        one.batches = two.batches = study.batches(one.close_rule())
+        clock[0] += turns.LEASE + 0.1
+        first, second = beating(study, one, clock), beating(study, two, clock)
+        second.head = first.head
+        assert first.head is not None
+        seen = first.head.last()
+        assert first.hold()
+        first.head.last = lambda: seen  # type: ignore[method-assign]  # both have read the head before
+        with pytest.raises(OldDatabase, match="another copy"):
+            second.hold()
+        assert second.token is None
+
+
+def test_a_first_beat_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    """A full disk at the first start: the head never stays without a line when the database has a beat."""
+    study, clock = a_study(), [time.time()]
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        writer = beating(study, store, clock)
+        assert writer.head is not None
+        append = writer.head.append
+
+        def full(_: ChainMark) -> bool:
+            raise OSError(28, "no space")
+
+        for _ in range(3):
+            writer.head.append = full  # type: ignore[method-assign]
+            with pytest.raises(OSError, match="no space"):
+                writer.hold()
+            assert store.mark().beat == 0
+            clock[0] += turns.LEASE + 0.1
+        writer.head.append = append  # type: ignore[method-assign]
+        assert writer.hold()
+        assert writer.head.last() == store.mark()
 
 
 def test_a_study_file_can_name_another_disk(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import os
 import re
+import signal
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -91,7 +94,7 @@ def test_an_address_is_told_once_it_is_bound(service: Service) -> None:
 
     async def run(port: int) -> None:
         config = uvicorn.Config(nothing, host="127.0.0.1", port=port, log_config=None, lifespan="off")
-        server = running._Server(config, told.append)
+        server = running._Server(config, told.append, lambda: None)
         config.load()
         server.lifespan = config.lifespan_class(config)
         await server.startup()
@@ -107,3 +110,33 @@ def test_an_address_is_told_once_it_is_bound(service: Service) -> None:
         with pytest.raises(SystemExit):
             asyncio.run(run(taken.getsockname()[1]))
     assert told == [one]
+
+
+def test_a_terminated_service_leaves_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write-ahead log is in the database before uvicorn raises the signal again."""
+    (tmp_path / "study.toml").write_text(to_toml(table(20)))
+    study, database = read_study(tmp_path / "study.toml"), tmp_path / "study.sqlite"
+    monkeypatch.setattr(running, "LOGGING", None)
+    left = list[list[str]]()
+
+    def raised(*_: object) -> None:
+        left.append([one.name for one in tmp_path.glob("study.sqlite-*") if one.stat().st_size])
+
+    before = signal.signal(signal.SIGTERM, raised)
+    try:
+        running.serve(study, str(database), "127.0.0.1", 0, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        gc.unfreeze()
+    assert left == [[]]
+
+
+def test_a_new_head_says_what_it_did(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(to_toml(table(20)))
+    opened(read_study(path), str(tmp_path / "study.sqlite")).close()
+    for words in ("there was none before", "study.sqlite.head.1' now"):
+        found = CliRunner().invoke(commands, ["serve", str(path), "--new-head"])
+        assert found.exit_code == 0, found.output
+        assert words in "".join(found.output.split("\n")), found.output
+    assert (tmp_path / "study.sqlite.head.1").exists()

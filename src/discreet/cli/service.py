@@ -129,7 +129,7 @@ def serve(
         _rehearse(found, rehearse, stay, as_json)
         return
     if new_head:
-        running.begin_new_head(found, where)
+        _begin_head(found, where)
         return
     if migrate:
         _migrate(found, where)
@@ -190,7 +190,7 @@ def shuffler(
     found = read_study(study, tuple(plugin or ()))
     where = database or str(found.path("shuffler.sqlite"))
     if new_head:
-        running.begin_new_head(found, where)
+        _begin_head(found, where)
         return
     if migrate:
         _migrate(found, where)
@@ -261,6 +261,15 @@ def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
             opened=lambda url: say(f"discreet: the operator's page is {url}/ {until}"),
             ended=ended,
         )
+
+
+def _begin_head(study: Study, database: str) -> None:
+    """Begin a new head, and print what was done."""
+    from discreet.service import server as running
+
+    path, kept = running.begin_new_head(study, database)
+    old = "there was none before" if kept is None else f"the old one is {str(kept)!r} now"
+    say(f"discreet: the head {str(path)!r} begins with the newest release of the database; {old}")
 
 
 def _rotate(study: Study, database: str, recovery_key: Path | None) -> None:

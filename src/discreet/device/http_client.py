@@ -470,7 +470,10 @@ class Client:
     ) -> None:
         self._known = None if key is None else _public_key(key)
         self._verify = None if self._known is None else _verifier(self._known)
-        self.witness = witness
+        self.witness: tuple[int, str] | None = None
+        if witness is not None:
+            number, link = witness  # a list, if it was stored as JSON
+            self.witness = number, link
         if type(tries) is not int or tries < 1:
             raise ValueError(f"tries = {tries!r}: must be a positive integer")
         self._http = http or httpx.Client(base_url=url, timeout=timeout)

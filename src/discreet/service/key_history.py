@@ -72,7 +72,8 @@ def set_first_row(study: Study, store: Store, key: PrivateKey) -> None:
 def rotate_key(study: Study, store: Store, recovery_key: Path | None = None) -> str:
     """Replace the service's key by a new one, and return the new public key.
 
-    The private key's file gets the number of the old key at its end, and the new key gets its name.
+    The private key's file gets the number of the old key at its end, and the new key gets its name. If an
+    earlier call was killed after it stored the new key, this call finishes it.
 
     Parameters
     ----------
@@ -83,7 +84,10 @@ def rotate_key(study: Study, store: Store, recovery_key: Path | None = None) -> 
     """
     if study.shuffled:
         raise ValueError("--rotate-key: is not for shuffle trust: the shuffler knows one key of the service")
-    path, rows = study.path(study.key), store.key_rows()
+    path = study.path(study.key)
+    if finish_rotation(path, store):
+        return str(store.public_key())
+    rows = store.key_rows()
     signer = read_private_key(path if recovery_key is None else recovery_key, "service.key")
     if not rows:
         if signer.public != store.public_key():
@@ -105,20 +109,23 @@ def rotate_key(study: Study, store: Store, recovery_key: Path | None = None) -> 
     return key.public
 
 
-def finish_rotation(path: Path, store: Store) -> None:
-    """Rename the files of a rotation that the database has, also after a crash.
+def finish_rotation(path: Path, store: Store) -> bool:
+    """Rename the files of a rotation that the database has, also after a crash. Returns True if it had one.
 
     path : path of the private key.
     """
     fresh = _fresh(path)
     if not fresh.exists() or read_private_key(fresh, "service.key").public != store.public_key():
-        return
+        return False
     number = len(store.key_rows()) - 2
-    for end in (".pub", ""):
-        old = path.with_name(path.name + end)
+    for end in (".pub", ""):  # the private key is the last, because its name shows that work is left
+        new, old = fresh.with_name(fresh.name + end), path.with_name(path.name + end)
+        if not new.exists():  # an earlier call renamed it
+            continue
         if old.exists():
             os.replace(old, path.with_name(f"{path.name}.{number}{end}"))
-        os.replace(fresh.with_name(fresh.name + end), old)
+        os.replace(new, old)
+    return True
 
 
 def _fresh(path: Path) -> Path:

@@ -105,10 +105,6 @@ class Head:
     def __str__(self) -> str:
         return f"head {str(self.path)!r}"
 
-    def exists(self) -> bool:
-        """Return True if the file exists."""
-        return self._io.tail(self.path, 0) is not None
-
     def last(self) -> ChainMark | None:
         """Return the last complete line; None if the file does not exist or has no complete line.
 
@@ -117,15 +113,12 @@ class Head:
         return self._read()[0]
 
     def check(self) -> None:
-        """Check every line of the file. Raises :class:`OldDatabase` if a line before the last is damaged."""
-        if self.last() is None:
-            return
-        first, *lines = self._io.read(self.path).splitlines(keepends=True)
-        if first != self._first:
+        """Check the first line and the last one. Raises :class:`OldDatabase` if one of them is damaged.
+
+        The lines between are not read, because no decision depends on them.
+        """
+        if self.last() is not None and self._io.read(self.path, len(self._first)) != self._first:
             raise OldDatabase(f"{self}: is not the head of this study")
-        for number, line in enumerate(lines, 2):
-            if _LINE.fullmatch(line) is None and line.endswith(b"\n"):
-                raise OldDatabase(f"{self}: line {number} is damaged: put the file back from a backup")
 
     def begin(self) -> None:
         """Create the file with its first line, if it does not exist."""
@@ -140,10 +133,17 @@ class Head:
         A torn last line, which an earlier crash left, is removed before. Returns False and adds nothing if
         the last line has a later release or a later beat: it was added in the meantime.
 
-        Raises ``FileNotFoundError`` if the file does not exist.
+        Raises ``FileNotFoundError`` if the file does not exist. Raises :class:`OldDatabase` if the last line
+        has the same release with another link, or the same beat with another nonce. In this case, two copies
+        of the database write to the head.
         """
         with self._io.locked(self.path):
             last, whole = self._read()
+            if last is not None and (
+                (last.number == mark.number and last.link != mark.link)
+                or (last.beat == mark.beat and last.nonce != mark.nonce)
+            ):
+                raise OldDatabase(f"database: another copy of it is being served: {self} has its lines")
             newer = last is None or (last.number <= mark.number and last.beat <= mark.beat)
             if newer:
                 self._io.append(self.path, mark.line(), whole)
@@ -191,29 +191,55 @@ def check_head(store: Store, head: Head, seen: ChainMark | None) -> None:
     """
     newest = store.mark()
     remedy = "; if this database is the newest one, start once with --new-head"
-    if seen is None:  # a head without a line has never been needed: nothing was published before
-        if newest.beat and not head.exists():
-            raise OldDatabase(f"{head}: is missing, but this database has been served: put it back{remedy}")
+    if seen is None and newest.beat:  # the first line is written before the first beat is stored
+        seen = head.last()
+        if seen is None:
+            raise OldDatabase(
+                f"{head}: is missing or empty, but this database has been served: put it back{remedy}"
+            )
+    if seen is None:
         return
-    if store.link(seen.number) != seen.link or store.nonce(seen.beat) != seen.nonce:
-        raise OldDatabase(
-            f"database: this database is older than what was published: {head} has release {seen.number} and "
-            f"beat {seen.beat}, which are not in it (its newest are {newest.number} and {newest.beat}); a "
-            "second draw of noise would break the guarantee: put the newest database back"
-        )
-    if newest.number > seen.number + 1:
+    newest = _contains(store, head, seen)
+    if newest.number > seen.number + 1 or newest.beat >= seen.beat + BEATS:
         raise OldDatabase(
             f"{head}: ends at release {seen.number}, and the database at {newest.number}: put the newest "
             f"head back{remedy}"
         )
 
 
-def new_head(store: Store, head: Head) -> None:
+def _contains(store: Store, head: Head, seen: ChainMark) -> ChainMark:
+    """Return the newest release and beat of a database that contains a line of its head.
+
+    A database does not keep the nonces of old beats, so these are not compared. Raises :class:`OldDatabase`
+    if the database does not contain the line.
+    """
+    nonce, link, newest = store.nonce(seen.beat), store.link(seen.number), store.mark()
+    removed = nonce is None and newest.beat >= seen.beat + BEATS
+    if link != seen.link or not (nonce == seen.nonce or removed):
+        raise OldDatabase(
+            f"database: this database is older than what was published: {head} has release {seen.number} and "
+            f"beat {seen.beat}, which are not in it (its newest are {newest.number} and {newest.beat}); a "
+            "second draw of noise would break the guarantee: put the newest database back"
+        )
+    return newest
+
+
+def new_head(store: Store, head: Head) -> Path | None:
     """Begin a new head with the content of the database. The old file gets another name.
 
-    An operator does this only after a head was lost. They must know that no later database exists.
+    Returns the new name of the old file, or None if no file existed. An operator does this only after a head
+    was lost. They must know that no later database exists.
+
+    Raises :class:`OldDatabase` if the old file shows that the database is older than what was published.
     """
     checks.exactly("head", head, Head)
+    try:
+        seen = head.last()
+    except OldDatabase:  # the file is damaged, or belongs to another study
+        seen = None
+    if seen is not None:
+        _contains(store, head, seen)
+    kept = None
     if head.path.exists():
         kept, number = head.path, 1
         while kept.exists():
@@ -221,3 +247,4 @@ def new_head(store: Store, head: Head) -> None:
         os.rename(head.path, kept)
     head.begin()
     head.append(store.mark())
+    return kept

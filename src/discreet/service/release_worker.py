@@ -203,6 +203,7 @@ class LeaseHolder:
             check_head(self._store, self.head, seen)
             if seen is None:
                 self.head.begin()
+                self.head.append(self._store.mark())  # a database with a beat needs a line
             return token if self._store.keep(token, now, LEASE, beat=True) else None
         except BaseException:
             self._store.release_lease(token, now)

@@ -144,17 +144,19 @@ def rotate(study: Study, database: str, recovery_key: Path | None = None) -> str
         store.close()
 
 
-def begin_new_head(study: Study, database: str) -> None:
+def begin_new_head(study: Study, database: str) -> tuple[Path, Path | None]:
     """Replace a lost head by a new one. An operator must know that no later database exists.
 
-    Raises ``ValueError`` if the database does not contain the study, or is in memory.
+    Returns the path of the head, and the new name of the old file or None. Raises ``ValueError`` if the
+    database does not contain the study, or is in memory, and :class:`OldDatabase` if it is older than its
+    head.
     """
     store = Store(database)
     try:
         head = head_of(study, store)
         if head is None or not store.created(study.identity):
             raise ValueError(f"database = {without_password(database)!r}: does not hold this study")
-        new_head(store, head)
+        return head.path, new_head(store, head)
     finally:
         store.close()
 
@@ -250,11 +252,23 @@ LOGGING: dict[str, Any] = {
 
 
 class _Server(uvicorn.Server):
-    """Server that reports its address when it begins to listen."""
+    """Server that reports its address when it begins to listen, and closes the database at its end.
 
-    def __init__(self, config: uvicorn.Config, listens: Callable[[str], None]) -> None:
+    After :meth:`shutdown`, uvicorn raises the signal again that ended the process.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, listens: Callable[[str], None], close: Callable[[], None]
+    ) -> None:
         super().__init__(config)
-        self._listens = listens
+        self._listens, self._close = listens, close
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop the server like uvicorn, then close the database."""
+        try:
+            await super().shutdown(sockets)
+        finally:
+            self._close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the server like uvicorn.
@@ -386,7 +400,7 @@ def _serve(
         gc.collect()
         # the garbage collector no longer scans the imported objects, because that would delay requests
         gc.freeze()
-        _Server(config, listens).run()
+        _Server(config, listens, store.close).run()
     finally:
         store.close()
 

@@ -100,9 +100,10 @@ class Io:
         if new:
             sync_folder(path.parent)
 
-    def read(self, path: Path) -> bytes:
-        """Return the content of a file; empty if the file does not exist."""
-        return path.read_bytes() if path.exists() else b""
+    def read(self, path: Path, most: int) -> bytes:
+        """Return at most ``most`` bytes at the beginning of a file."""
+        with open(path, "rb") as file:
+            return file.read(most)
 
     def tail(self, path: Path, most: int) -> tuple[int, bytes] | None:
         """Return at most ``most`` bytes at the end of a file, and the number of bytes before them.
