@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 f"| {epsilon:g} | "
                 f"{100 * held:.1f} % | {100 * gained:.1f} % | {100 * shown:.1f} % | {gain:.4f} | "
                 f"{half:.4f} | "
-                f"{noise:.4f} | {most:.4f} | {'yes' if hopeless else 'no'} |",
+                f"{noise:.4f} | {'-' if np.isnan(most) else f'{most:.4f}'} | {'yes' if hopeless else 'no'} |",
                 flush=True,
             )
 
