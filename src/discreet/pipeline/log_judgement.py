@@ -442,7 +442,7 @@ def _refutation(facts: Mapping[str, Any]) -> str:
     others = [f"least = {least:g} is"] if few else []
     others += [f"those of {policy} are"] if policy.startswith(_COLUMN) else []
     return (
-        f"No gain is shown: the mean weight is {weight:.3g}, but {'only about' if few else 'at most'} 1 is "
+        f"No gain is shown: the mean weight is {weight:.5g}, but {'only about' if few else 'at most'} 1 is "
         "possible if the logged probabilities are those with which actions were drawn. They are wrong, or "
         + "".join(f"{one}, or " for one in others)
         + "rows are not independent draws."

@@ -24,10 +24,10 @@ longer than C.
   1 - E[w (1 - y)]]. The lower end is below E[w y], and the upper end above 1 - E[w (1 - y)].
 
 **Refutation.** Right probabilities have E[w] <= 1, and E[w] = 1 if the cap cannot change a weight. If the
-noisy E[w] is above 1 by more than 4 standard deviations (of noise and sampling), or if it must be 1 and is
-below by as much, a condition is false: nothing is shown, and ``method`` is "ips". Below 1, the variance is that of the
-largest E[w^2], 1 / least, because rare large weights may be missing. The normal approximation has less than
-1 false alarm in 10 000 judgements.
+noisy E[w] is above 1 by more than 4 standard deviations of noise and sampling, a condition is false. This
+holds also if it must be 1 and is below by as much. Nothing is then shown, and ``method`` is "ips". Below 1,
+the variance is that of the largest E[w^2], 1 / least, because rare large weights may be missing. The normal
+approximation has less than 1 false alarm in 10 000 judgements.
 
 Variances follow from the second moments. They are upper bounds for rewards between 0 and 1 (Jensen's
 inequality) and exact for rewards 0 and 1. The standard deviation of a moment's noise is added to it. Few
