@@ -97,7 +97,7 @@ def run(world: World, seed: int) -> list[tuple[float, ...]]:
         one, ahead = question.read(sums, n, query.std), question.forecast(n, query.std)
         found.append((
             one.value.low <= value <= one.value.high, one.gain.low <= gain <= one.gain.high, one.shown, gain,
-            (one.gain.high - one.gain.low) / 2, ahead.least, ahead.most, ahead.hopeless,
+            (one.gain.high - one.gain.low) / 2, ahead.least, np.nan if ahead.most is None else ahead.most, ahead.hopeless,
         ))  # fmt: skip
     return found
 
