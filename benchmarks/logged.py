@@ -88,7 +88,7 @@ def run(world: World, seed: int) -> list[tuple[float, ...]]:
     gain = value - float((logged * mean).sum() / KINDS)
     question = LogQuestion(world.cap, world.rate, world.least if world.told else None)
     vectors = question.vectors(question.weights(policy[x, a], logged[x, a]), y)
-    found = []
+    found: list[tuple[float, ...]] = []
     for epsilon in EPSILONS:
         query = ClippedSum(
             question.SIZE, "gaussian", float(np.sqrt(2.0 / budget_of(epsilon, DELTA, None)[0]))
@@ -97,7 +97,8 @@ def run(world: World, seed: int) -> list[tuple[float, ...]]:
         one, ahead = question.read(sums, n, query.std), question.forecast(n, query.std)
         found.append((
             one.value.low <= value <= one.value.high, one.gain.low <= gain <= one.gain.high, one.shown, gain,
-            (one.gain.high - one.gain.low) / 2, ahead.least, ahead.most, ahead.hopeless,
+            (one.gain.high - one.gain.low) / 2, ahead.least,
+            np.nan if ahead.most is None else ahead.most, ahead.hopeless,
         ))  # fmt: skip
     return found
 
@@ -123,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 f"| {epsilon:g} | "
                 f"{100 * held:.1f} % | {100 * gained:.1f} % | {100 * shown:.1f} % | {gain:.4f} | "
                 f"{half:.4f} | "
-                f"{noise:.4f} | {most:.4f} | {'yes' if hopeless else 'no'} |",
+                f"{noise:.4f} | {'-' if np.isnan(most) else f'{most:.4f}'} | {'yes' if hopeless else 'no'} |",
                 flush=True,
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -63,6 +64,8 @@ def test_a_judgement_verifies_with_its_ledger(tmp_path):
     text = (found.folder / "judgement.md").read_text()
     assert "UNIT: ONE IMPRESSION" in text
     assert "NO LEDGER" not in text
+    assert "reads no column that names people" in text
+    assert "rows are independent draws, and the policy" in text.splitlines()[2]
     facts = log_facts(found.folder)
     assert facts["gain"]["low"] > 0.0
     assert facts["value"]["estimate"] == pytest.approx(2 * 0.6, abs=0.1)  # in the units of the schema
@@ -70,7 +73,9 @@ def test_a_judgement_verifies_with_its_ledger(tmp_path):
     assert "no ledger was given" in verify_log(found.folder)[-1]
 
 
-@pytest.mark.parametrize("where", ["sums", "scale", "cap", "page", "shown", "schema", "foreign", "statement"])
+@pytest.mark.parametrize(
+    "where", ["sums", "scale", "cap", "page", "shown", "refuted", "schema", "foreign", "statement"]
+)
 def test_a_changed_folder_does_not_verify(tmp_path, where):
     folder = judge(tmp_path / "out").folder
     verify_log(folder)
@@ -85,6 +90,7 @@ def test_a_changed_folder_does_not_verify(tmp_path, where):
         change = {
             "sums": {"sums": [1.0 + one for one in facts["sums"]]}, "scale": {"scale": facts["scale"] / 2},
             "cap": {"question": {**facts["question"], "cap": 6.0}}, "shown": {"shown": not facts["shown"]},
+            "refuted": {"refuted": True},
             "statement": {"statement": "Nothing is revealed."},
         }[where]  # fmt: skip
         (folder / "judgement.json").write_text(json.dumps({**facts, **change}))
@@ -174,6 +180,48 @@ def test_a_hopeless_judgement_can_be_made_anyway(tmp_path):
     verify_log(found.folder)
 
 
+@pytest.mark.parametrize(
+    ("factor", "options", "words"),
+    [
+        (0.5, {}, "at most 1 is possible"), (0.5, {"least": None}, "at most 1 is possible"),
+        (0.5, {"policy": "uniform"}, "wrong, or rows are not"),
+        (2.0, {"policy": "uniform"}, "only about 1 is possible .* least = 0.2 is, or rows"),
+        (2.0, {}, "only about 1 is possible .* least = 0.2 is, or those of column:planned are, or rows"),
+    ],
+)  # fmt: skip
+def test_wrong_probabilities_show_no_gain_and_no_loss(tmp_path, factor, options, words):
+    rows = frame()
+    right = 1.0 * LOGGED[rows.action.map(NAMES.index)]
+    least = options.get("least", 0.2) and min(0.2, 0.2 * factor)
+    given = {"cap": 50.0 if factor < 1 else 5.0, "epsilon": 20.0, **options, "least": least}
+    wrong = np.minimum(right * factor, 1.0) if factor > 1 else right * factor
+    found = judge(tmp_path / "out", rows.assign(chance=wrong), **given)
+    assert found.verdict.refuted
+    assert not found.verdict.shown
+    first = found.text.splitlines()[2]
+    assert first.startswith("**No gain is shown: the mean weight is")
+    assert re.search(words, first)
+    assert "Mean reward under the policy" not in found.text
+    assert "Standard deviation of the gain" not in found.text
+    facts = log_facts(found.folder)
+    assert facts["refuted"]
+    assert not facts["shown"]
+    verify_log(found.folder)
+
+
+def test_right_probabilities_are_not_refuted(tmp_path):
+    for number, options in enumerate(({}, {"least": None}, {"policy": "uniform"}, {"cap": 2.0})):
+        assert not judge(tmp_path / str(number), **options).verdict.refuted
+
+
+def test_the_remedy_for_several_rows_of_a_person_works(tmp_path):
+    rows = frame(user=np.arange(4000) // 2)
+    with pytest.raises(DataError, match='"impression" and leave this column out of the log'):
+        judge(tmp_path / "out", rows, of=schema("person"))
+    judge(tmp_path / "out", rows.drop(columns="user"))
+    judge(tmp_path / "one", rows.drop_duplicates("user"), of=schema("person"))
+
+
 def test_schemas_of_other_data_are_refused(tmp_path):
     with pytest.raises(ValueError, match="horizon = 2"):
         judge(tmp_path / "out", of=schema(horizon=2))
@@ -192,3 +240,11 @@ def test_the_forecast_is_that_of_the_judgement(tmp_path):
         "With 4,000 impressions, the 90 % interval of the gain has a half width of at least"
     )
     assert words[: words.index(",")] in found.text
+    cut = forecast_log(schema(), 4000, cap=5.0, **BUDGET)
+    words = forecast_sentence(cut, schema(), 0.95)
+    assert "Weights may be cut" in words
+    assert "at most 2 times 1 minus the mean weight" in words
+    made = judge(tmp_path / "cut", least=None)
+    assert words in made.text
+    assert log_facts(made.folder)["forecast"]["most"] is None
+    verify_log(made.folder)

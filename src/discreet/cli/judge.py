@@ -124,8 +124,9 @@ def _judge(
         from dataclasses import asdict
 
         verdict = found.verdict
-        print_json({"out": str(out), "shown": verdict.shown, "gain": asdict(verdict.gain),
-                    "value": asdict(verdict.value), "users": verdict.users})  # fmt: skip
+        print_json({"out": str(out), "shown": verdict.shown, "refuted": verdict.refuted,
+                    "gain": asdict(verdict.gain), "value": asdict(verdict.value),
+                    "users": verdict.users})  # fmt: skip
         return
     console().print(found.text.split("\n")[2].strip("*"), style="bold", soft_wrap=True)
     console().print(f"{out}: {', '.join(sorted(one.name for one in out.iterdir()))}")

@@ -276,7 +276,9 @@ def _read(
     rows = table.num_rows
     if any(identified) and pc.count_distinct(table[columns.user], mode="all").as_py() < rows:
         raise DataError(
-            f"column {columns.user!r}: a {schema.unit} has several rows, must have one decision each",
+            f"column {columns.user!r}: a {schema.unit} has several rows: keep one row of each, or declare "
+            f'unit = "{IMPRESSION}" and leave this column out of the log (then the guarantee is for one row, '
+            f"and rows of one {schema.unit} must be independent draws)",
             {"repeated step": rows}, ("repeated step", 0),
         )  # fmt: skip
     plain = {one: table[one] for one in table.column_names if one != chosen or one in schema.context.read}
@@ -385,7 +387,9 @@ def _results(verdict: LogVerdict, expects: LogForecast, schema: Schema) -> dict[
         "weight": verdict.weight,
         "logged": low + unit * verdict.logged,
         "shown": verdict.shown,
-        "forecast": {**{name: unit * getattr(expects, name) for name in ("least", "most")},
+        "refuted": verdict.refuted,
+        "forecast": {"least": unit * expects.least,
+                     "most": None if expects.most is None else unit * expects.most,
                      "expected": low + unit * expects.expected, "hopeless": expects.hopeless},
     }  # fmt: skip
 
@@ -400,8 +404,16 @@ def forecast_sentence(expects: LogForecast, schema: Schema, level: float) -> str
     words = (
         f"With {expects.users:,} {schema.unit}s, the {100 * level:g} % interval of the gain has a "
         "half width of at "
-        f"least {unit * expects.least:.3g}, and up to {unit * expects.most:.3g} if weights are uneven."
+        f"least {unit * expects.least:.3g}"
     )
+    if expects.most is None:
+        words += (
+            ". Weights may be cut: the interval is then wider by the reward that is lost (at most "
+            f"{unit:g} times 1 minus the mean weight) and by the noise of the mean weight. This has no bound "
+            "before the release."
+        )
+    else:
+        words += f", and about {unit * expects.most:.3g} if weights are as uneven as possible."
     if expects.hopeless:
         gain = unit * min(expects.expected, 1.0 - expects.expected)
         words += f" Nothing can be shown: not even a gain of {gain:.3g}, if the mean reward is {mean:.3g}."
@@ -409,17 +421,32 @@ def forecast_sentence(expects: LogForecast, schema: Schema, level: float) -> str
 
 
 def _sentence(facts: Mapping[str, Any]) -> str:
+    if facts["refuted"]:
+        return _refutation(facts)
     gain, level = facts["gain"], f"{100 * facts['level']:g} % interval"
     numbers = f"{gain['estimate']:+.3g} ({level} {gain['low']:+.3g} to {gain['high']:+.3g})"
     if facts["shown"] or gain["high"] < 0.0:
         found = "better" if facts["shown"] else "worse"
         return (
-            "If the logged probabilities are those with which actions were drawn, and the policy was "
-            "not made from "
-            f"these decisions, the policy is {found} than what was done: the mean reward changes by "
-            f"{numbers}."
+            "If the logged probabilities are those with which actions were drawn, rows are independent "
+            "draws, and the policy was not made from these decisions, the policy is "
+            f"{found} than what was done: the mean reward changes by {numbers}."
         )
     return f"No gain is shown: the mean reward would change by {numbers}. The interval includes 0."
+
+
+def _refutation(facts: Mapping[str, Any]) -> str:
+    """Return the sentence about a mean weight that refutes a condition."""
+    weight, least, policy = facts["weight"], facts["question"]["least"], facts["policy"]["name"]
+    few = weight < 1.0  # only possible if least is declared
+    others = [f"least = {least:g} is"] if few else []
+    others += [f"those of {policy} are"] if policy.startswith(_COLUMN) else []
+    return (
+        f"No gain is shown: the mean weight is {weight:.5g}, but {'only about' if few else 'at most'} 1 is "
+        "possible if the logged probabilities are those with which actions were drawn. They are wrong, or "
+        + "".join(f"{one}, or " for one in others)
+        + "rows are not independent draws."
+    )
 
 
 def _page(facts: Mapping[str, Any], schema: Schema) -> str:
@@ -440,31 +467,39 @@ def _page(facts: Mapping[str, Any], schema: Schema) -> str:
     privacy = [doc["sentence"], *doc["warnings"], f"{facts['statement']}"]
     if not facts["identified"]:
         privacy.append(
-            f"UNIT: ONE {IMPRESSION.upper()}. The log names no people. For a person with k "
-            f"{IMPRESSION}s, rho is k^2 "
-            f"times that of one {IMPRESSION}."
+            f"UNIT: ONE {IMPRESSION.upper()}. This judgement reads no column that names people. For a person "
+            f"with k {IMPRESSION}s, rho is k^2 times that of one {IMPRESSION}."
         )
+    estimates = [
+        f"- Mean reward under the policy: {value['estimate']:.4g} ({value['low']:.4g} to "
+        f"{value['high']:.4g}); in the log: {facts['logged']:.4g}. Method: {facts['method'].upper()}. IPS: "
+        f"{facts['ips']:.4g}, SNIPS: {snips}, mean weight: {facts['weight']:.4g}.",
+        f"- Standard deviation of the gain {facts['gain']['deviation']:.3g}: "
+        f"{facts['gain']['sampling']:.3g} from the number of {unit}s, {facts['gain']['noise']:.3g} from the "
+        "noise.",
+    ]
+    if facts["refuted"]:
+        estimates = [
+            f"- Mean reward in the log: {facts['logged']:.4g}. Mean weight: {facts['weight']:.4g}. Value and "
+            f"gain in {FACTS} must not be used."
+        ]
     lines = [
         f"# A policy, judged by a log: {facts['dataset']}",
         "",
         f"**{_sentence(facts)}**",
         "",
         f"- Policy: {facts['policy']['name']}. Decisions: {facts['users']:,}, one for each {unit}.",
-        f"- Mean reward under the policy: {value['estimate']:.4g} ({value['low']:.4g} to "
-        f"{value['high']:.4g}); in the "
-        f"log: {facts['logged']:.4g}. Method: {facts['method'].upper()}. IPS: {facts['ips']:.4g}, "
-        f"SNIPS: {snips}, "
-        f"mean weight: {facts['weight']:.4g}.",
-        f"- Standard deviation of the gain {facts['gain']['deviation']:.3g}: "
-        f"{facts['gain']['sampling']:.3g} from the "
-        f"number of {unit}s, {facts['gain']['noise']:.3g} from the noise.",
+        *estimates,
         f"- {cap}",
         f"- Forecast before the release: {forecast_sentence(ahead, schema, facts['level'])}",
         f"- What was released: noisy sums over {unit}s of w y, w, y, w^2 y and w^2, where w is the "
         "weight and y the "
         "reward.",
-        "- Condition: probabilities in the log are right, and actions were drawn with them. This "
-        "cannot be tested.",
+        "- Condition: probabilities in the log are right, and actions were drawn with them. Only the mean "
+        "weight tests this: wrong ones can pass. With right ones, it differs by chance by 4 standard "
+        "deviations in less than 1 of 10 000 judgements.",
+        "- Condition: rows are independent draws. If an action was drawn once for several rows, or rows are "
+        "copies, intervals are too narrow.",
         "- Condition: the policy was not made from these decisions."
         + (
             " THE POLICY'S STATEMENT NAMES THE SAME DATA SET: if it has these people, a gain can be "
@@ -481,14 +516,11 @@ def _page(facts: Mapping[str, Any], schema: Schema) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _scaled_forecast(facts: Mapping[str, Any], schema: Schema) -> tuple[float, float, float]:
+def _scaled_forecast(facts: Mapping[str, Any], schema: Schema) -> tuple[float, float | None, float]:
     low, high = schema.returns.bounds(1)
-    forecast = facts["forecast"]
-    return (
-        forecast["least"] / (high - low),
-        forecast["most"] / (high - low),
-        facts["question"]["expected"],
-    )
+    forecast, unit = facts["forecast"], high - low
+    most = None if forecast["most"] is None else forecast["most"] / unit
+    return forecast["least"] / unit, most, facts["question"]["expected"]
 
 
 def log_facts(folder: Path) -> dict[str, Any] | None:
@@ -542,7 +574,7 @@ def verify_log(folder: str | Path, ledger: Ledger | None = None) -> tuple[str, .
     if facts["ledger"] is None and "warning" not in facts:
         raise ValueError(f"{where}: must warn that no ledger was kept")
     for name, value in _results(verdict, expects, schema).items():
-        agree(where, name, facts[name], value)
+        agree(where, name, facts.get(name), value)
     if page != _page(facts, schema):
         raise ValueError(f"{folder / PAGE}: does not follow from {FACTS}")
     if ledger is not None:

@@ -78,7 +78,50 @@ def test_a_wrong_least_probability_is_not_used():
     sums = QUIET.release(question.vectors(weights / 2.0, y), question.clip, Seeded(0, 0))
     found = question.read(sums, len(y), QUIET.std)
     assert found.method == "ips"
+    assert found.refuted
     assert found.value.high > found.ips + 0.4  # the half that the weights lack can have any reward
+
+
+@pytest.mark.parametrize(("least", "factor"), [(0.1, 0.5), (0.1, 1.5), (None, 1.5)])
+def test_a_mean_weight_that_right_probabilities_cannot_have_shows_nothing(least, factor):
+    weights, y, _, _ = world(effect=0.6)
+    question = LogQuestion(15.0, 0.4, least)
+    for scale, refuted in ((1.0, False), (factor, True)):
+        sums = QUIET.release(question.vectors(weights * scale, y), question.clip, Seeded(0, 0))
+        found = question.read(sums, len(y), QUIET.std)
+        assert found.refuted == refuted
+        assert found.shown != refuted
+    low = question.read(  # a mean weight below 1 refutes nothing if weights may be cut
+        QUIET.release(question.vectors(weights / 2, y), question.clip, Seeded(0, 0)), len(y), QUIET.std
+    )
+    assert low.refuted == (least is not None)
+
+
+@pytest.mark.parametrize("least", [0.002, None])
+@pytest.mark.parametrize("rows", [50, 2000])
+def test_rare_large_weights_refute_nothing(least, rows):
+    """Weights are 500 with chance 1/500. 20 000 runs without noise have no false alarm.
+
+    The exact chance of one is below 1e-5 (Poisson: no weight at 2000 rows has e^-4, and is not refuted).
+    """
+    question = LogQuestion(500.0, 0.5, least)
+    counts = np.random.default_rng(0).binomial(rows, 1 / 500, 20_000)
+    for k in np.unique(counts):
+        weights = np.repeat([500.0, 0.0], [k, rows - k])
+        sums = question.vectors(weights, np.zeros(rows)).sum(axis=0) / question.clip
+        assert not question.read(sums, rows, 1e-9).refuted
+
+
+def test_noise_alone_refutes_nothing():
+    """2000 runs; one has a false alarm with chance below 1e-4, so that 4 or more have less than 1e-4."""
+    query, question = ClippedSum(LogQuestion.SIZE, "gaussian", 30.0), LogQuestion(10.0, 0.4, 0.1)
+    weights, y, _, _ = world(n=500)
+    fair = weights / weights.mean()
+    alarms = 0
+    for seed in range(2000):
+        sums = query.release(question.vectors(np.minimum(fair, 10.0), y), question.clip, Seeded(seed, 2))
+        alarms += question.read(sums, 500, query.std).refuted
+    assert alarms < 4
 
 
 @pytest.mark.parametrize(("least", "effect"), [(0.1, 0.3), (None, 0.3), (0.1, 0.0), (None, 0.0)])
@@ -105,6 +148,8 @@ def test_rare_outcomes_are_hopeless_at_a_small_budget():
     assert question.forecast(10_000, noisy.std).hopeless
     found = question.forecast(1_000_000, quiet.std)
     assert not found.hopeless
+    assert found.most is None  # weights may be cut
+    found = LogQuestion(10.0, 0.004, 0.1).forecast(1_000_000, quiet.std)
     assert 0.0 < found.least <= found.most
     assert LogQuestion(10.0, 0.996).forecast(10_000, noisy.std).hopeless
 

@@ -19,9 +19,15 @@ longer than C.
 - If the cap cannot change a weight (``least`` states the smallest probability of an action that the policy
   takes, and 1 / least <= M), then E[w] = 1, and both estimate the value. The interval is that of SNIPS by the
   delta method. If the noisy E[w] is below 1/2, or within 4 standard deviations of its noise from 0, the
-  interval is that of IPS. If it differs from 1 by 4 standard deviations, ``least`` is wrong and is not used.
+  interval is that of IPS.
 - Otherwise, capped weights lose at most the share 1 - E[w] of the value: the value is in [E[w y],
   1 - E[w (1 - y)]]. The lower end is below E[w y], and the upper end above 1 - E[w (1 - y)].
+
+**Refutation.** Right probabilities have E[w] <= 1, and E[w] = 1 if the cap cannot change a weight. If the
+noisy E[w] is above 1 by more than 4 standard deviations of noise and sampling, a condition is false. This
+holds also if it must be 1 and is below by as much. Nothing is then shown, and ``method`` is "ips". Below 1,
+the variance is that of the largest E[w^2], 1 / least, because rare large weights may be missing. The normal
+approximation has less than 1 false alarm in 10 000 judgements.
 
 Variances follow from the second moments. They are upper bounds for rewards between 0 and 1 (Jensen's
 inequality) and exact for rewards 0 and 1. The standard deviation of a moment's noise is added to it. Few
@@ -29,7 +35,8 @@ large weights make an estimate skew: z^2 / 3 of the largest change by one unit i
 long tail.
 
 The gain is the value minus the mean reward of the log. It is *shown* if its interval is above 0. Conditions:
-the probabilities are those with which actions were drawn, and the policy was not made from these decisions.
+the probabilities are those with which actions were drawn, rows are independent draws, and the policy was not
+made from these decisions.
 
 A doubly robust estimate with a public model q of rewards is not offered. The range of its terms q(x, pi) +
 w (y - q(x, a)) is at least M + 1 instead of M. It is 2 M + 1 if q can have any value in [0, 1].
@@ -93,6 +100,7 @@ class LogVerdict:
     logged : mean reward in the log.
     level : level of both intervals.
     users : number of units.
+    refuted : True if E[w] shows that a condition is false.
     """
 
     __repr__ = brief
@@ -106,11 +114,12 @@ class LogVerdict:
     logged: float
     level: float
     users: int
+    refuted: bool
 
     @property
     def shown(self) -> bool:
-        """True if the interval of the gain is above 0."""
-        return self.gain.low > 0.0
+        """True if the interval of the gain is above 0, and E[w] refutes no condition."""
+        return self.gain.low > 0.0 and not self.refuted
 
 
 @dataclass(frozen=True)
@@ -121,13 +130,13 @@ class LogForecast:
     ----------
     users : number of units.
     least : half width from the noise and the number of units if all weights are 1.
-    most : half width if all weights are 0 or M.
+    most : half width if all weights are 0 or M. None if weights may be cut: what is lost has no public bound.
     expected : public guess of the mean reward.
     """
 
     users: int
     least: float
-    most: float
+    most: float | None
     expected: float
 
     @property
@@ -243,7 +252,8 @@ class LogQuestion:
         wwy = self._padded(wwy, wy, (float(noise[3]), float(noise[0])))
         ww = self._padded(ww, w, (float(noise[4]), float(noise[1])))
         rest = _LogInterval(self, z, users, noise)
-        exact = self.exact and abs(w - 1.0) <= _CLEAR * math.hypot(float(noise[1]), math.sqrt(ww / users))
+        refuted = self._refuted(w, ww, users, noise)
+        exact = self.exact and not refuted
         if exact and snips is not None:
             v = min(max(snips, 0.0), 1.0)
             a2, a2y, r = ww / w**2, wwy / w**2, min(max(y, 0.0), 1.0)
@@ -262,7 +272,16 @@ class LogQuestion:
                 value = _joined(value, upper)
                 upper = rest.both(1.0 - w + wy - y, lost + y, (1.0, -1.0, -1.0), (0.0, 0.0))
                 gain = _joined(gain, upper)
-        return LogVerdict(_within(value, 0.0), _within(gain, -1.0), method, wy, snips, w, y, level, users)
+        value, gain = _within(value, 0.0), _within(gain, -1.0)
+        return LogVerdict(value, gain, method, wy, snips, w, y, level, users, refuted)
+
+    def _refuted(self, w: float, ww: float, users: int, noise: Floats) -> bool:
+        """Return True if E[w] is above 1 by 4 standard deviations, or below 1 although it must be 1."""
+        test, mean = _LogInterval(self, _CLEAR, users, noise), (0.0, 1.0, 0.0)
+        if test.both(w, ww, mean, (0.0, 0.0)).low > 1.0:
+            return True
+        most = min(self.cap, 1.0 / (self.least or 1.0))  # of E[w^2]
+        return self.exact and test.both(w, most, mean, (0.0, 0.0)).high < 1.0
 
     def _padded(self, moment: float, mean: float, noise: tuple[float, float]) -> float:
         """Return an upper value of E[w^2 f] from its noisy value and that of E[w f], with their noise.
@@ -289,7 +308,7 @@ class LogQuestion:
                 r * r if self.exact else 0.0
             )
             ends.append(z * math.hypot(own, math.sqrt(max(spread, 0.0) / users)))
-        return LogForecast(users, ends[0], ends[1], r)
+        return LogForecast(users, ends[0], ends[1] if self.exact else None, r)
 
 
 @dataclass(frozen=True, eq=False)
