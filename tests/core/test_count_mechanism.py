@@ -325,7 +325,7 @@ def test_guarantees_are_made_by_mechanisms_alone() -> None:
         "guarantee_of": {
             "core/count_mechanism.py", "mechanisms/linear/per_user_means.py",
             "mechanisms/linear/adaptive_queries.py", "mechanisms/linear/context_sums.py",
-            "pipeline/distributed_noise.py", "pipeline/verify.py",
+            "pipeline/distributed_noise.py", "pipeline/log_judgement.py", "pipeline/verify.py",
         },
         "parallel": {"mechanisms/batch_queries.py"},
     }  # fmt: skip

@@ -16,7 +16,7 @@ from discreet.core.events import MechanismRecord
 from discreet.core.guarantee import Guarantee, guarantee_of
 
 RECORD = MechanismRecord("sums", "laplace", {"visits": 2.0}, {"visits": 1.0}, 0.5, 1)
-KINDS = ("noise", "reports", "flips", "declared", "amplified")
+KINDS = ("noise", "reports", "flips", "declared", "amplified", "skellam")
 
 
 class Forged:

@@ -22,9 +22,11 @@ from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.rng import Secure, SecureRng, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.device.feature_map import FeatureMap
 from discreet.mechanisms.features import Features, MixtureFeatures
 from discreet.mechanisms.interfaces import Message, Plan, Response, Schedule
 from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSession
+from discreet.mechanisms.linear.context_query import ContextQuery, ContextRecord, ContextRecords
 from discreet.mechanisms.linear.linear_queries import GramQuery, MixtureQuery
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.seeded_rng import SeededRng
@@ -56,6 +58,8 @@ _AIMED = MixtureQuery(
 )
 _MODEL = GramQuery(layout=LAYOUT, features=_PHI)
 _ASKING = GramQuery(layout=LAYOUT, features=_PHI, model=False)
+
+_CONTEXTS = ContextQuery(features=FeatureMap({"x": (-1.0, 1.0)}, A))
 
 _EVERY = Schedule(USERS, times=TIMES)
 _MEASURED = Schedule(USERS, times=TIMES, reads="measurements")
@@ -192,6 +196,17 @@ class Stream(Kind):
     )  # fmt: skip
     midway = "0 midway"
 
+    #: the policy of every plan
+    policy = POLICY
+
+    def record(self, i: int) -> Any:
+        """Return the data of user i."""
+        return record(i)
+
+    def records(self, users: range) -> Any:
+        """Return the data of several users."""
+        return records(users)
+
     @property
     def ends(self) -> bool:
         """Return whether the number of users is declared."""
@@ -207,7 +222,7 @@ class Stream(Kind):
 
     def plan(self, k: int, users: int = 2) -> Plan:
         """Return the plan of the k-th batch."""
-        return Plan(POLICY, users, **self.plans[k])
+        return Plan(self.policy, users, **self.plans[k])
 
     def coins(self, source: str, i: int) -> Any:
         """Return the random generator of user i's device."""
@@ -215,7 +230,7 @@ class Stream(Kind):
 
     def message(self, session: Any, source: str, i: int) -> Message:
         """Return what user i of the open plan sends."""
-        made: Message = session.open_encoder(record(i), session.open_plan, self.coins(source, i))
+        made: Message = session.open_encoder(self.record(i), session.open_plan, self.coins(source, i))
         return made
 
     def sealed(self, session: Any, source: str, i: int) -> Message:
@@ -224,10 +239,10 @@ class Stream(Kind):
         if isinstance(made.message, bytes):
             return made
         plan = session.plan_of_devices
-        told = {"policy": POLICY, "context": plan.context}
+        told = {"policy": self.policy, "context": plan.context}
         names = inspect.signature(session.device).parameters
         values = [told[name] for name in names if name in told]
-        return replace(made, message=session.device(plan.number, *values, *vars(record(i)).values()))
+        return replace(made, message=session.device(plan.number, *values, *vars(self.record(i)).values()))
 
     def course(self, run: Run) -> Iterator[str]:
         for k in range(4):
@@ -243,7 +258,7 @@ class Stream(Kind):
                 encode = run.session.begin(self.plan(k))
                 yield f"{k} open"
                 plan = run.session.open_plan
-                run.session.submit(encode(record(2 * k), plan, self.coins(run.source, 2 * k)))
+                run.session.submit(encode(self.record(2 * k), plan, self.coins(run.source, 2 * k)))
                 yield f"{k} midway"
                 if k == 1:
                     run.session.absent()
@@ -257,7 +272,7 @@ class Stream(Kind):
                 run.shown.append(shown(run.session.release()))
                 run.session.begin(self.plan(2, 1))
                 raw = self.raw(run.session)  # a trusted server takes trajectories as they are
-                run.session.submit(record(5) if raw else self.message(run.session, run.source, 5))
+                run.session.submit(self.record(5) if raw else self.message(run.session, run.source, 5))
 
     def end(self, session: Any) -> list[Shown]:
         found = [shown(session.release())]
@@ -293,7 +308,7 @@ class Stream(Kind):
             "save": lambda: session.save(path),
         }
         if hasattr(session, "submit_many"):
-            found["submit_many"] = lambda: session.submit_many(records(range(1, 2)), number)
+            found["submit_many"] = lambda: session.submit_many(self.records(range(1, 2)), number)
         if hasattr(session, "submit_counted"):
             found["submit_counted"] = lambda: session.submit_counted(None)
         return found
@@ -302,24 +317,45 @@ class Stream(Kind):
         good, number = self.message(session, source, 1), session.open_plan.number
         sent: list[Any] = [None, (1, 2), "x", Message(number)]
         if self.raw(session):
-            bad = list(broken(record(1)))
+            bad = list(broken(self.record(1)))
             sent += [*bad, *(Message(number, one) for one in bad)]
             sent += [Message(number, message=np.zeros(3)), Message(number, message=b"x")]
         else:
-            sent += [record(1), Message(number, record(1)), Message(number, record(1), good.message)]
+            sent += [
+                self.record(1),
+                Message(number, self.record(1)),
+                Message(number, self.record(1), good.message),
+            ]
             sent += [Message(number, message=b"x"), Message(number, message="x")]  # type: ignore[arg-type]
             sent += [Message(number, message=one) for one in spoiled(good.message)]
         found = [lambda one=one: session.submit(one) for one in sent]
         found += [lambda n=n: session.absent(n) for n in (0, -1, 2, 1.0, True, None)]
         found += [lambda n=n: session.submit_sum({}, n) for n in (0, 2, None)]
         if hasattr(session, "submit_many"):
-            two = records(range(2))
+            two = self.records(range(2))
             found += [
                 lambda: session.submit_many(two, number),  # more than are awaited
-                lambda: session.submit_many(records(range(1)), number + 1),
-                lambda: session.submit_many([record(1)], number),
+                lambda: session.submit_many(self.records(range(1)), number + 1),
+                lambda: session.submit_many([self.record(1)], number),
             ]
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class ContextStream(Stream):
+    """Plans of two users each with real-valued contexts."""
+
+    policy = np.zeros((A, 2))
+
+    def record(self, i: int) -> Any:
+        """Return the context, action and reward of user i."""
+        rng = np.random.default_rng(i)
+        return ContextRecord(rng.normal(size=(1, 1)), rng.integers(0, A, 1), rng.integers(0, 2, 1) * 1.0)
+
+    def records(self, users: range) -> Any:
+        """Return the data of several users."""
+        rows = [self.record(i) for i in users]
+        return ContextRecords(*(np.stack([vars(one)[name] for one in rows]) for name in vars(rows[0])))
 
 
 def broken(one: Trajectory) -> Iterator[Trajectory]:
@@ -458,6 +494,7 @@ _ROOT = dr.Central(mu=1.0, release="square-root")
 _VECTORS = dr.Local(epsilon=1.0, randomizer="laplace")
 _REPORTS = dr.Local(epsilon=1.0, randomizer="subset")
 _FLIPS = dr.Shuffle(epsilon=1.0, delta=1e-2, dishonest=0.5)
+_SUMS = dr.Shuffle(epsilon=20.0, delta=1e-2, dishonest=0.5)
 _AMPLIFIED = dr.Shuffle(epsilon=1.0, delta=1e-2, dishonest=0.5, randomizer="amplified")
 
 KINDS: dict[str, Kind] = {
@@ -480,6 +517,7 @@ KINDS: dict[str, Kind] = {
         Stream("server reports", dr.Central(epsilon=1.0, release="reports"), _PLAIN),
         Stream("shuffle", _FLIPS, _CENTRED, loses=True),
         Stream("amplified", _AMPLIFIED, _CENTRED, loses=True),
+        ContextStream("shuffled contexts", _SUMS, _CONTEXTS, schedule=_MEASURED, loses=True),
         Stream("exact linear", dr.NoPrivacy(), _MIXTURE, **_LINEAR),
         Stream("linear batches", _BATCHES, _AIMED, **_LINEAR, **_FRESH),
         Stream("linear laplace", dr.Central(epsilon=1.0, release="batches"), _MODEL, **_LINEAR, **_FRESH),

@@ -449,13 +449,31 @@ def _refutation(facts: Mapping[str, Any]) -> str:
     )
 
 
+def _estimates(facts: Mapping[str, Any]) -> list[str]:
+    """Return the lines of ``judgement.md`` about the estimates."""
+    value, unit = facts["value"], facts["unit"]
+    if facts["refuted"]:
+        return [
+            f"- Mean reward in the log: {facts['logged']:.4g}. Mean weight: {facts['weight']:.4g}. Value and "
+            f"gain in {FACTS} must not be used."
+        ]
+    snips = "not available" if facts["snips"] is None else f"{facts['snips']:.4g}"
+    return [
+        f"- Mean reward under the policy: {value['estimate']:.4g} ({value['low']:.4g} to "
+        f"{value['high']:.4g}); in the log: {facts['logged']:.4g}. Method: {facts['method'].upper()}. IPS: "
+        f"{facts['ips']:.4g}, SNIPS: {snips}, mean weight: {facts['weight']:.4g}.",
+        f"- Standard deviation of the gain {facts['gain']['deviation']:.3g}: "
+        f"{facts['gain']['sampling']:.3g} from the number of {unit}s, {facts['gain']['noise']:.3g} from the "
+        "noise.",
+    ]
+
+
 def _page(facts: Mapping[str, Any], schema: Schema) -> str:
     """Return the content of ``judgement.md``, from the facts and the schema only."""
-    question, value, unit = facts["question"], facts["value"], facts["unit"]
+    question, unit = facts["question"], facts["unit"]
     exact = LogQuestion(**question).exact
     word = unit if facts["identified"] else f"person with one {unit}"
     doc = release_document({**facts, "unit": word})
-    snips = "not available" if facts["snips"] is None else f"{facts['snips']:.4g}"
     ahead = LogForecast(facts["users"], *_scaled_forecast(facts, schema))
     cap = (
         f"Declared: the policy takes only actions with a probability of at least "
@@ -470,26 +488,13 @@ def _page(facts: Mapping[str, Any], schema: Schema) -> str:
             f"UNIT: ONE {IMPRESSION.upper()}. This judgement reads no column that names people. For a person "
             f"with k {IMPRESSION}s, rho is k^2 times that of one {IMPRESSION}."
         )
-    estimates = [
-        f"- Mean reward under the policy: {value['estimate']:.4g} ({value['low']:.4g} to "
-        f"{value['high']:.4g}); in the log: {facts['logged']:.4g}. Method: {facts['method'].upper()}. IPS: "
-        f"{facts['ips']:.4g}, SNIPS: {snips}, mean weight: {facts['weight']:.4g}.",
-        f"- Standard deviation of the gain {facts['gain']['deviation']:.3g}: "
-        f"{facts['gain']['sampling']:.3g} from the number of {unit}s, {facts['gain']['noise']:.3g} from the "
-        "noise.",
-    ]
-    if facts["refuted"]:
-        estimates = [
-            f"- Mean reward in the log: {facts['logged']:.4g}. Mean weight: {facts['weight']:.4g}. Value and "
-            f"gain in {FACTS} must not be used."
-        ]
     lines = [
         f"# A policy, judged by a log: {facts['dataset']}",
         "",
         f"**{_sentence(facts)}**",
         "",
         f"- Policy: {facts['policy']['name']}. Decisions: {facts['users']:,}, one for each {unit}.",
-        *estimates,
+        *_estimates(facts),
         f"- {cap}",
         f"- Forecast before the release: {forecast_sentence(ahead, schema, facts['level'])}",
         f"- What was released: noisy sums over {unit}s of w y, w, y, w^2 y and w^2, where w is the "

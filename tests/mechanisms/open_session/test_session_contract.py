@@ -170,7 +170,7 @@ def test_the_registry_names_every_class_of_sessions_and_of_mechanisms() -> None:
     opened = {type(kind.open(source)) for kind, source in CASES}
     assert sessions - opened == set(PARTS), "add a kind to tests/helpers/session_kinds.py"
     used = {type(kind.mechanism(source)) for kind, source in STREAMS}
-    assert len(used) == 5
+    assert len(used) == 6
     assert mechanisms - used == set(), "add a kind to tests/helpers/session_kinds.py"
 
 
@@ -350,7 +350,7 @@ def test_messages_that_come_late_are_refused(kind: Stream, source: str) -> None:
     with pytest.raises(ValueError, match=r"plan"):
         run.session.submit(late)
     with pytest.raises(ValueError, match=r"plan.number = 2: must be 1"):
-        encode(record(2), run.session.open_plan, kind.coins(source, 2))
+        encode(kind.record(2), run.session.open_plan, kind.coins(source, 2))
     assert run.session.users == users
     assert_undisturbed(run)
 
@@ -365,7 +365,7 @@ def test_a_secure_session_takes_neither_seeded_coins_nor_simulated_sums(kind: St
     if not kind.raw(run.session):
         if source == "secure":
             with pytest.raises(ValueError, match="coins"):
-                encode(record(1), plan, kind.coins("seeded", 1))
+                encode(kind.record(1), plan, kind.coins("seeded", 1))
         for bad in broken(record(1)):
             with pytest.raises(ValueError):
                 encode(bad, plan, kind.coins(source, 1))
