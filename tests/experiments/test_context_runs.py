@@ -126,5 +126,5 @@ def test_other_learners_and_worlds_are_refused():
         dr.simulate(dr.make("riverswim"), LinearBandit(), CENTRAL, 100)
     with pytest.raises(ValueError, match="learner"):
         ContextSetup(WORLD, CENTRAL, LinearBandit(), 100)
-    with pytest.raises(ValueError, match="is for counts"):
+    with pytest.raises(ValueError, match="must be .* for sums over contexts"):
         dr.simulate(WORLD, LinearBandit(), dr.Shuffle(epsilon=1.0, calibration="basic"), 1000)

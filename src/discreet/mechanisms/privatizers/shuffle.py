@@ -169,8 +169,8 @@ class Shuffle(Knobs, Proposes):
         for name, default in given.items():
             if getattr(self, name) != default:
                 raise ValueError(
-                    f"privatizer: {name} = {getattr(self, name)!r}: is for counts; sums over contexts have "
-                    "Skellam noise, calibrated by its Renyi divergence"
+                    f"privatizer: {name} = {getattr(self, name)!r}: must be {default!r} for sums over "
+                    "contexts, which have Skellam noise"
                 )
 
     def _words(self) -> str:
