@@ -171,7 +171,7 @@ def test_sums_of_another_process():
 
 def test_options_for_counts_are_refused():
     for options in ({"randomizer": "amplified"}, {"calibration": "basic"}, {"weights": (0.5, 0.5)}):
-        with pytest.raises(ValueError, match="is for counts"):
+        with pytest.raises(ValueError, match="must be .* for sums over contexts"):
             opened(dr.Shuffle(epsilon=2.0, delta=1e-6, **options))
     with pytest.raises(ValueError, match="no noise scale"):
         opened(dr.Shuffle(epsilon=1e-7, delta=1e-6))
