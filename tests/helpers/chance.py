@@ -45,7 +45,8 @@ import pytest
 
 LISTED = Path(__file__).parents[1] / "chance.toml"
 CHILDREN = Path(__file__).parent / "chance_in_children"
-_THROUGH = "random", "secrets", "uuid", __name__  # modules that draw for their callers
+# modules that draw for their callers
+_THROUGH = "random", "secrets", "uuid", "discreet.service.system_io", __name__
 FREE = "engines", "docs", "service"  # suites of processes and pages, whose alarms nobody adds up
 _LOG = "DISCREET_TESTS_CHANCE"
 
