@@ -36,26 +36,21 @@ def people(folder: Path, parts: int) -> tuple[pd.DataFrame, list[Path]]:
     return frame, paths
 
 
-def check(parts: list[bytes], frame: pd.DataFrame) -> None:
+def check(parts: list[Any], frame: pd.DataFrame) -> None:
     """The parts are the people of the frame."""
-    merged = dr.pipeline.merge_aggregates([dr.pipeline.PartialAggregateFile.from_bytes(one) for one in parts])
+    merged = dr.pipeline.merge_aggregates(parts)
     whole = dr.pipeline.aggregate_part(open_source(frame, SCHEMA), dr.DecisionPoints(), KEY)
     assert merged.tally == whole.tally
     rows = (np.sort(one.people.view("V16").ravel()) for one in (merged, whole))
     np.testing.assert_array_equal(*rows)
 
 
-def recipe(begins: str) -> str:
-    """The block of the page that begins so."""
-    page = Path(__file__).parents[2] / "docs" / "engines.md"
-    blocks = page.read_text("utf-8").split("```\n")
-    (found,) = [block for block in blocks if block.startswith(begins)]
-    return found
-
-
-def names(**more: Any) -> dict[str, Any]:
-    """What the recipes take as given; their functions are those of a script, which engines send by value."""
-    return {"__name__": "__main__", "dr": dr, "schema": SCHEMA, "key": KEY, **more}
+def example() -> dict[str, Any]:
+    """Names of the example that pages show, run as a script: engines send its functions by value."""
+    own: dict[str, Any] = {"__name__": "__main__"}
+    path = Path(__file__).parents[2] / "docs" / "examples" / "count_on_a_cluster.py"
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), own)
+    return own
 
 
 def test_dask(tmp_path: Path) -> None:
@@ -65,20 +60,15 @@ def test_dask(tmp_path: Path) -> None:
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
-        own = names(client=client, files=files)
-        exec(recipe("def counted(file)"), own)
-        check([part.to_bytes() for part in own["parts"]], frame)
+        check(example()["on_dask"](client, files, SCHEMA, KEY), frame)
 
 
 def test_ray(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
     frame, files = people(tmp_path, 5)
-    own = names(ray=ray, files=files)
-    exec(recipe("def counted(file)").split("\n\n")[0], own)
     ray.init(num_cpus=2, log_to_driver=False, configure_logging=False)
     try:
-        exec(recipe("found = ray.get").splitlines()[0], own)
-        check(own["found"], frame)
+        check(example()["on_ray"](ray, files, SCHEMA, KEY), frame)
     finally:
         ray.shutdown()
 
@@ -97,15 +87,10 @@ def test_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
     spark = builder.getOrCreate()
     try:
-        own = names(context=spark.sparkContext, files=[*map(str, files)])
-        exec(recipe("def counted(file)").split("\n\n")[0], own)
-        exec(recipe("found = ray.get").splitlines()[1], own)
-        check(own["found"], frame)
+        check(example()["on_spark"](spark.sparkContext, [*map(str, files)], SCHEMA, KEY), frame)
         frame.sample(frac=1.0, random_state=0).to_parquet(tmp_path / "shuffled.parquet", index=False)
         layout = pyarrow.parquet.read_schema(tmp_path / "shuffled.parquet")
         read = spark.read.parquet(str(tmp_path / "shuffled.parquet"))
-        own = names(pyarrow=pyarrow, layout=layout, frame=read)
-        exec(recipe("def counted(batches)").replace("repartition(200,", "repartition(5,"), own)
-        check([part.to_bytes() for part in own["parts"]], frame)
+        check(example()["on_spark_frame"](read, layout, SCHEMA, KEY, partitions=5), frame)
     finally:
         spark.stop()
