@@ -230,7 +230,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def test_the_pages_declaration_is_one(tmp_path: Path) -> None:
-    first, rules, codebook, _ = blocks("prepare.md", "toml")
+    first, rules, codebook = blocks("prepare.md", "toml")
     declared = parsed(first)
     assert declared.schema.layout.states == 8 + 2
     lactate = '\n[prepare.values.lactate]\ncolumn = "l"\nwithin = "max"\n'
