@@ -46,7 +46,7 @@ def true_gain(world: World, policy: np.ndarray) -> float:
 
 def row(releases: Releases, users: int, epsilon: float | None, draw: int) -> dict[str, Any]:
     """What is counted of one release."""
-    told = releases.told(users, epsilon, draw, draw)
+    told = releases.draw_release(users, epsilon, draw, draw)
     question, release, world = releases.question, release_of(told), releases.world
     spec, test = question.spec, consistency_of(told)
     table, named = drawn_rule(question, np.random.default_rng([releases.seed, users, draw, 78]))

@@ -41,7 +41,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 def study_of(seed: int, users: int, first: int) -> Study:
     """The example study with seeded noise and a first batch of ``first`` users."""
-    study = read_study(STUDY).rehearsed(users)
+    study = read_study(STUDY).for_dry_run(users)
     learner = replace(study.learner, replan_first=None if first == 1 else first)
     return replace(study, learner=learner, randomness=Seeded(seed))
 

@@ -55,8 +55,9 @@ BUDGETS: Mapping[str, Any] = {
 Counts = tuple[int, int, int, int]
 # Constants of the kernels that the copy reads from ``knobs``; those of INTEGERS are used as integers.
 CONSTANTS = (
-    "_VARIATION", "_ALIKE", "_MOST_FLOW", "_FLOW_ERROR", "_HOPE", "_WIDTH", "_WIDER", "_FAR", "_NEAR",
-    "_FARTHER", "_CARRIED", "_HIDDEN", "_LUCKY", "_PAYING", "_MOST_NOTHING", "_UNTRIED_USERS", "_BARELY",
+    "_VARIATION", "_ALIKE", "_MOST_FLOW", "_FLOW_ERROR", "_REWARD_OPTIMISM", "_WIDTH", "_WIDER", "_FAR",
+    "_NEAR", "_FARTHER", "_CARRIED", "_HIDDEN", "_LUCKY", "_PAYING", "_MOST_NOTHING", "_UNTRIED_USERS",
+    "_BARELY",
 )  # fmt: skip
 INTEGERS = ("_FARTHER_EACH", "_ROUNDS")
 # Parts without a constant: the copy has a new entry of ``knobs`` at "{}". Its value in the library is 1.
@@ -143,16 +144,16 @@ def _without(*which: int) -> Callable[..., Counts]:
     return counts
 
 
-def _endless(users: int, share: float, hope: float, noise: bool, end: float) -> Counts:
-    return _among(users, share, hope, noise, math.inf)
+def _endless(users: int, share: float, optimism: float, noise: bool, end: float) -> Counts:
+    return _among(users, share, optimism, noise, math.inf)
 
 
-def _constant(users: int, share: float, hope: float, noise: bool, end: float) -> Counts:
+def _constant(users: int, share: float, optimism: float, noise: bool, end: float) -> Counts:
     half = math.floor(share * (users - users * users / (2.0 * end)) / 2.0)
     return half, half, 0, 0
 
 
-def _fixed_hope(users: int, share: float, hope: float, noise: bool, end: float) -> Counts:
+def _fixed_optimism(users: int, share: float, optimism: float, noise: bool, end: float) -> Counts:
     return _among(users, share, 2.0, noise, end)
 
 
@@ -174,7 +175,7 @@ PARTS: Mapping[str, Part] = {
     ),
     "taper": Part("shares that fall to 0 at the end of the run", counts=_endless),
     "schedule of shares": Part("all but a constant share of draws", counts=_constant),
-    "long optimism": Part("the longer schedule of explorer 3 under noise", counts=_fixed_hope),
+    "long optimism": Part("the longer schedule of explorer 3 under noise", counts=_fixed_optimism),
     "flow projection": Part("projection onto the flow constraint", options={"consistent": False}),
     "predicted flow": Part("visits predicted by a rough model", options={"flow": False}),
     "limit of flow": Part("the limit of predicted visits", knobs={"_MOST_FLOW": 1e9}),
@@ -188,7 +189,7 @@ PARTS: Mapping[str, Part] = {
     "mixture": Part("the component of pairs without reward", knobs={"_PAYING": 1.0}),
     "fitted prior": Part("the fit of the distribution of rewards", knobs={"_ROUNDS": 0}),
     "visit noise": Part("the noise of visits in reward sums", knobs={"visit noise": 0.0}),
-    "reward optimism": Part("the term 0.6 s_r of the bonus", knobs={"_HOPE": 0.0}),
+    "reward optimism": Part("the term 0.6 s_r of the bonus", knobs={"_REWARD_OPTIMISM": 0.0}),
     "statistical bonus": Part("the sampling part of the bonus", options={"stat_scale": 0.0}),
     "square term": Part("the term (H - h) x^2 of the bonus", knobs={"square term": 0.0}),
     "reward term": Part("the term sqrt(r (1 - r)) x of the bonus", knobs={"reward term": 0.0}),

@@ -249,7 +249,7 @@ class Study:
             played = rollout_batch(self.world.mdp, self.rows, size, 9000 + cohort, self.seed, begin)
             if self.world.labels is not None:
                 played = Trajectories(self.world.labels[played.states], played.actions, played.rewards)
-            tally.add(self.question.told(played))
+            tally.add(self.question.to_records(played))
         cells, rows = tally.cells(), self.question.layout.rows
         return cells[:rows], cells[rows:-rows].reshape(rows, -1), cells[-rows:]
 
@@ -266,7 +266,7 @@ class Study:
             run_key(cohort + 2**32 * self.seed, draw), ROLE_NOISE, users, int(1000 * (epsilon or 0))
         )
         if self.public is not None:
-            return self.public.told(users, scales, noise)
+            return self.public.draw_release(users, scales, noise)
         names = (VISITS, TRANSITIONS, CENTERED_REWARDS)
         visits, moves, returns = (
             table + scales[name] * noise.standard_normal(table.shape) if scales[name] else table.copy()

@@ -64,7 +64,7 @@ def released(
 ) -> VisitSums:
     """Return one release, with Gaussian noise of ``epsilon``, or exact (None)."""
     tally = PartialAggregate(question.query(), None)
-    tally.add(question.told(people, group if question.groups > 1 else None))
+    tally.add(question.to_records(people, group if question.groups > 1 else None))
     cells, rows = tally.cells(), question.layout.rows
     names = (VISITS, TRANSITIONS, CENTERED_REWARDS)
     scales = dict.fromkeys(names, 0.0) if epsilon is None else _scales(question, epsilon)

@@ -307,12 +307,12 @@ class Releases:
             for begin in range(0, users, _CHUNK):
                 part = slice(begin, begin + _CHUNK)
                 people = Trajectories(states[part], actions[part], np.zeros(actions[part].shape))
-                tally.add(self.question.told(people))
+                tally.add(self.question.to_records(people))
             cells, rows = tally.cells(), self.question.layout.rows
             self._sums = {(users, cohort): (cells[:rows], cells[rows:-rows].reshape(rows, -1), cells[-rows:])}
         return self._sums[users, cohort]
 
-    def told(self, users: int, epsilon: float | None, cohort: int, draw: int) -> VisitSums:
+    def draw_release(self, users: int, epsilon: float | None, cohort: int, draw: int) -> VisitSums:
         """Return one release."""
         names = (VISITS, TRANSITIONS, CENTERED_REWARDS)
         scales = dict.fromkeys(names, 0.0) if epsilon is None else _scales(self.question, epsilon)
@@ -326,7 +326,7 @@ class Releases:
 
     def row(self, users: int, epsilon: float | None, cohort: int, draw: int) -> dict[str, Any]:
         """Return what a verdict rests on, of one release."""
-        told = self.told(users, epsilon, cohort, draw)
+        told = self.draw_release(users, epsilon, cohort, draw)
         path = path_of(told)
         count = path.default
         judged = verdict_of(path, count)

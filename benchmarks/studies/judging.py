@@ -90,7 +90,7 @@ def true_values(world: World, path: Points, count: int) -> Floats:
 
 def row(releases: Releases, users: int, epsilon: float | None, draw: int) -> dict[str, Any]:
     """What is counted of one release and rule."""
-    told = releases.told(users, epsilon, draw, draw)
+    told = releases.draw_release(users, epsilon, draw, draw)
     path = path_of(told)
     count, world = path.default, releases.world
     table, named = drawn_rule(releases.question, np.random.default_rng([releases.seed, users, draw, 77]))

@@ -81,7 +81,7 @@ folder = Path(folder)
 app.LEASE = turns.LEASE = shuffling.LEASE = float(lease)
 
 study = study_of(json.loads((folder / "study.json").read_text()), folder)
-tried = study.rehearsed()  # noise from a seed: none of the system's is drawn before there are copies
+tried = study.for_dry_run()  # noise from a seed: none of the system's is drawn before there are copies
 study = tried if noise == "seeded" else study
 make_participant_statement(study, None, "")
 with TemporaryDirectory() as other:
@@ -275,7 +275,7 @@ class Round:
         table = self._table({"url": self.urls["shuffler"], "key": own.public})
         (self.folder / "study.json").write_text(json.dumps(table))
         study = study_of(table, self.folder)
-        self.rehearsed = study.rehearsed()
+        self.rehearsed = study.for_dry_run()
         self.study: Study = self.rehearsed if self.noise == "seeded" else study
         self.processes: list[Process] = []
         self.databases = {name: str(self.folder / f"{name}.sqlite") for name in ports}

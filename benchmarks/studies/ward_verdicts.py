@@ -45,7 +45,7 @@ def verdicts(folder: Path, epsilon: float | None, draws: int, seed: int = 0) -> 
     query, rows = question.query(), question.layout.rows
     tally, users = PartialAggregate(query, None), 0
     for part in episodes(open_source(folder / "rows.parquet", schema)):
-        tally.add(question.told(part.trajectories), part.user)
+        tally.add(question.to_records(part.trajectories), part.user)
         users = max(users, int(part.user.max()) + 1)
     cells = tally.cells()
     sums = cells[:rows], cells[rows:-rows].reshape(rows, -1), cells[-rows:]

@@ -66,7 +66,7 @@ def test_a_changed_statement_fails_to_verify(data: tuple[Path, Path], tmp_path: 
     assert json.loads(call("verify", out, "--json", code=1).stdout)["ok"] is False
 
 
-def test_a_wrong_folder_is_told_in_words(tmp_path: Path) -> None:
+def test_a_wrong_folder_is_stated_in_words(tmp_path: Path) -> None:
     for name in ("", "nowhere"):
         said = " ".join(call("verify", tmp_path / name, code=2).stderr.split())
         assert "must be a folder that `discreet learn` made" in said

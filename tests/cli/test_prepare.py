@@ -318,7 +318,7 @@ on = { home = 1.0 }
 """)
     asked = ("prepare", tmp_path / "records.csv", "--schema", tmp_path / "P.toml", "--out")
     said = " ".join(call(*asked, tmp_path / "one").stdout.split())
-    assert "50.0% of the episodes end censored (20 of 40). Nobody is left out" in said
+    assert "50.0% of the episodes end censored (20 of 40). They are not removed" in said
     assert 'the schema has reward.outcomes = { "home" = 1, "dead" = 0 } and return_bound = [0, 1]' in said
     facts = json.loads(call(*asked, tmp_path / "two", "--json").stdout)
     assert facts["counts"]["episodes with a censored end"] == 20

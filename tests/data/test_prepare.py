@@ -509,7 +509,7 @@ def test_censored_ends_are_a_state_and_nobody_is_left_out(tmp_path: Path) -> Non
     last = [row[-1] for row in made(tmp_path / "made") if row[2] == 1]
     assert last == ["home", "dead", *["censored"] * 4]
     assert (found.people, found.counts["episodes with a censored end"]) == (6, 4)
-    assert "66.7% of the episodes end censored (4 of 6). Nobody is left out" in found.notes[1]
+    assert "66.7% of the episodes end censored (4 of 6). They are not removed" in found.notes[1]
     schema = read_schema(tmp_path / "made" / "schema.toml")
     assert schema.state_labels == ("low", "high", "home", "dead", "censored")
     assert schema.terminal == (2, 3, 4)

@@ -19,7 +19,7 @@ def main() -> None:
     file, database, port, noise, lease = sys.argv[1:]
     app.LEASE = turns.LEASE = float(lease)
     study = study_of(json.loads(Path(file).read_text()), Path(file).parent)
-    running.serve(study.rehearsed() if noise == "seeded" else study, database, "127.0.0.1", int(port))
+    running.serve(study.for_dry_run() if noise == "seeded" else study, database, "127.0.0.1", int(port))
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def test_bad_arguments():
     group, people = judges(1e-9)
     group.others(people)
     with pytest.raises(ValueError, match="nobody"):
-        group.told(())
+        group.public_facts(())
 
 
 def test_words_of_the_verdict():

@@ -58,7 +58,7 @@ def release_of(
     """First visits of these people, with Gaussian noise."""
     question, rng = FirstVisits(spec), np.random.default_rng(seed)
     tally = PartialAggregate(question.query(), None)
-    tally.add(question.told(told))
+    tally.add(question.to_records(told))
     cells, rows = tally.cells(), question.layout.rows
     tables = [
         table + sigma * rng.standard_normal(table.shape)

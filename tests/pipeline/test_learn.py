@@ -388,10 +388,10 @@ def test_a_rehearsal_opens_with_that_it_is_one(learner: Any, rows: Path, tmp_pat
     how = {"learner": learner, "privatizer": private, "settings": LearnConfig(synthetic=True)}
     outcome = run(rows, tmp_path / "out", **how)
     first = outcome.report.split("\n", 1)[0].strip("*")
-    assert first.startswith("A REHEARSAL, these people are made up")
+    assert first.startswith("DRY RUN with synthetic users")
     assert (outcome.folder / "report.md").read_text("utf-8") == outcome.report
     assert [check for check in verify(outcome.folder) if not check.ok] == []
-    assert "REHEARSAL" not in run(rows, tmp_path / "real", **{**how, "settings": LearnConfig()}).report
+    assert "DRY RUN" not in run(rows, tmp_path / "real", **{**how, "settings": LearnConfig()}).report
 
 
 @pytest.mark.parametrize("out", ["link", "dangling", "x" * 250, "."])

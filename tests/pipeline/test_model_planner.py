@@ -103,7 +103,7 @@ def test_where_no_action_helps_nothing_is_shown(tmp_path: Path) -> None:
 def test_a_hidden_cause_is_found_as_for_decision_points(name: str, kind: str) -> None:
     """No action has an effect, but sick users are treated in another way: the interval is above 0."""
     releases = Releases(name, PERSISTENT[name], 5)
-    path = ModelPlanner().path(release_of(releases.told(50_000, 10.0, 0, 0)), releases.question)
+    path = ModelPlanner().path(release_of(releases.draw_release(50_000, 10.0, 0, 0)), releases.question)
     assert path.gain(path.default).shown
     assert verdict_of(path, path.default).kind == kind
 

@@ -242,7 +242,7 @@ def test_joint_intervals_hold_the_truth_on_new_releases(tmp_path: Path) -> None:
     for draw in range(40):
         users = rollout_batch(mdp, behaviour, 5000, 21, draw)
         with CENTRAL.stored(question.query(), Seeded(draw)) as session:
-            session.submit_many(question.told(users), np.arange(5000))
+            session.submit_many(question.to_records(users), np.arange(5000))
             release = session.release().keep()
         policies = {**rules, "plan": np.asarray(dr.learners.world_model(release, spec).plan())}
         found = dr.learners.ope.evaluate_policies(release, policies, spec, against="b")

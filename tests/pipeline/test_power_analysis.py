@@ -63,7 +63,7 @@ def test_expected_sums_are_those_of_people() -> None:
 def test_drawn_releases_have_these_expectations_and_this_noise() -> None:
     world = small_world()
     scales = {"visits": 4.0, "transition_counts": 4.0, "centered_reward_sums": 2.0}
-    draws: list[VisitSums] = [world.told(5_000, scales, np.random.default_rng(i)) for i in range(300)]
+    draws: list[VisitSums] = [world.draw_release(5_000, scales, np.random.default_rng(i)) for i in range(300)]
     visits, moves, mean = world._expected
     for name, wanted, spread in (
         ("visits", 5e3 * visits, 5e3 * visits + 16.0),
@@ -157,7 +157,7 @@ def test_what_counts_as_shown_is_what_the_report_says(monkeypatch: pytest.Monkey
     )
     shown = 0
     for i in range(12):
-        path = deviations.path_of(world.told(1500, scales, np.random.default_rng(i)))
+        path = deviations.path_of(world.draw_release(1500, scales, np.random.default_rng(i)))
         if path.default:
             assert path.clear(path.default) == path.gain(path.default).shown
             if path.clear(path.default):

@@ -45,7 +45,7 @@ def people(n: int, seed: int) -> Trajectories:
 
 def kept(asked: ProblemSpec, first: bool, told: Trajectories, privatizer: Any, seed: int) -> KeptRelease:
     query = FirstVisits(asked).query() if first else dr.DPAPVI().query(asked)
-    records = FirstVisits(asked).told(told) if first else told
+    records = FirstVisits(asked).to_records(told) if first else told
     with (privatizer or NoPrivacy()).stored(query, dr.Seeded(seed)) as session:
         session.submit_many(records, np.arange(len(told)))
         return session.release().keep()

@@ -73,7 +73,7 @@ def first_visits(
     n: int, returns: ReturnBounds | None = GOOD, privatizer: Any = None, by_step: bool = False, **more: Any
 ) -> tuple[KeptRelease, ProblemSpec]:
     question = FirstVisits(spec_of(returns, **more))
-    return kept(question.query(), question.told(people(n, by_step)), privatizer), question.spec
+    return kept(question.query(), question.to_records(people(n, by_step)), privatizer), question.spec
 
 
 def per_step(n: int, spec: ProblemSpec, privatizer: Any = None, by_step: bool = False) -> KeptRelease:
@@ -222,7 +222,7 @@ def test_returns_make_advantages_more_precise() -> None:
     true = (true - (behaviour[0] * true).sum(axis=1, keepdims=True))[MASK]
     live = np.flatnonzero(np.nonzero(MASK)[0] < 5)
     question = FirstVisits(spec_of())
-    told = question.told(people(4000))
+    told = question.to_records(people(4000))
     errors: dict[bool, list[np.ndarray]] = {True: [], False: []}
     stated = []
     for draw in range(60):
@@ -484,7 +484,7 @@ def test_states_without_visits_act_as_before() -> None:
     returns = ReturnBounds(terminal=(2,), outcomes={2: 1.0})
     question = FirstVisits(ProblemSpec(Layout(3, 2, 4), stationary=True, returns=returns))
     told = Trajectories(np.zeros((50, 5), int), np.zeros((50, 4), int), np.zeros((50, 4)))
-    release = kept(question.query(), question.told(told))
+    release = kept(question.query(), question.to_records(told))
     model = world_model(release, question.spec, part="whole")
     np.testing.assert_allclose(model.behaviour.sum(axis=-1), 1.0)
     assert (model.plan(0.0) == AS_BEFORE).all()

@@ -50,7 +50,7 @@ def test_notes_and_warnings() -> None:
     one = EvaluatedPolicy("x", gain(0.1, 0.3), 2, None, None)
     other = EvaluatedPolicy("y", gain(-0.1, 0.3), 2, None, None, related=True)
     text = report(one, other, earlier=1, synthetic=True).to_markdown()
-    assert text.startswith("A REHEARSAL")
+    assert text.startswith("DRY RUN")
     assert "The intervals hold together, for all 2 policies of this call." in text
     assert "y was learned from another release of the same population" in text
     assert "1 earlier call has read this release for other policies (judged.jsonl)" in text

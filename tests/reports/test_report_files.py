@@ -270,7 +270,7 @@ def test_a_rehearsal_is_one_in_both(folders: Path, tmp_path: Path) -> None:
         )
         page = Read((made.folder / "report.html").read_text("utf-8"))
         (first,) = (text for kind, text in page.blocks[:2] if kind == "p")
-        assert first.startswith("A REHEARSAL, these people are made up")
+        assert first.startswith("DRY RUN with synthetic users")
         assert of_markdown(made.report)[0] == ("p", first)
         assert [check for check in verify(made.folder) if not check.ok] == []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from discreet.accounting.text.sentence_templates import NOW
-from discreet.reports.statement_page import hundredths, limit_words, never_certain, times, told_in
+from discreet.reports.statement_page import hundredths, limit_words, never_certain, stated_in, times
 
 
 def test_printed_numbers_are_rounded_up() -> None:
@@ -19,11 +19,11 @@ def test_printed_numbers_are_rounded_up() -> None:
 
 
 def test_a_folder_that_is_broken_tells_nothing(tmp_path: Path) -> None:
-    assert told_in(tmp_path, "a") is None
+    assert stated_in(tmp_path, "a") is None
     (tmp_path / "statement.json").write_text('{"a": {"b": 3}}')
-    assert told_in(tmp_path, "a", "b") == 3
-    assert told_in(tmp_path, "a", "c") is None
-    assert told_in(tmp_path, "a", "b", "c") is None
+    assert stated_in(tmp_path, "a", "b") == 3
+    assert stated_in(tmp_path, "a", "c") is None
+    assert stated_in(tmp_path, "a", "b", "c") is None
 
 
 def test_only_exact_noise_alone_excludes_no_record() -> None:

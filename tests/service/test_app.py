@@ -50,7 +50,7 @@ def settled(service: Any, turn: int) -> None:
 
 @pytest.mark.parametrize("trust", ["central", "local", "shuffle"])
 def test_people_over_http_give_the_policies_of_a_simulation(tmp_path: Path, trust: str) -> None:
-    study = a_study(80, trust).rehearsed()
+    study = a_study(80, trust).for_dry_run()
     found, wanted = over_http(study, tmp_path, 30, 4), simulated(study)
     assert sum(users for _, users in found) == 80  # everybody was given a plan
     assert any((policy != found[0][0]).any() for policy, _ in found)  # and not the same one
@@ -333,7 +333,7 @@ def test_the_operators_page_is_readable_without_a_script(served: tuple[Any, Any]
     assert found.tags.count("h1") == 1
     assert found.tags.count("caption") == found.tags.count("table") == 4
     assert "of 10,000 people have taken part" in found.text
-    assert service.told["first"] in found.text
+    assert service.content["first"] in found.text
     assert "Working. People can take part." in found.text
 
 

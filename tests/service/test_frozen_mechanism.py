@@ -73,8 +73,8 @@ def test_a_later_version_does_not_calibrate_again(tmp_path: Path) -> None:
         law = next(iter(codec.of_exact(store.exact_release(1)).estimates.values())).law  # type: ignore[arg-type]
         assert law.std() >= 0.99 * study.mechanism.scales[0]
         service = Service(later, store, a_key(tmp_path))
-        assert service.told["guarantee"] == study.guarantee.to_dict()
-        assert service.told["first"] == study.guarantee.statement
+        assert service.content["guarantee"] == study.guarantee.to_dict()
+        assert service.content["first"] == study.guarantee.statement
         assert frozen(service.study, store) is service.study
 
 
@@ -108,7 +108,7 @@ def test_versions_are_noted_once(tmp_path: Path) -> None:
         assert [one["numpy"] for one in store.programs()] == ["0.1", np.__version__]
         assert same_program(store.programs()[1], program_of(study))
         service = Service(study, store, a_key(tmp_path))
-        assert service.told["programs"] == store.programs()
+        assert service.content["programs"] == store.programs()
 
 
 def test_another_version_of_the_learner_needs_the_operator(

@@ -105,7 +105,7 @@ def everybody(url: str, study: Any, tickets: list[str], counted: dict[int, tuple
                 continue
             places = [one for one in found if isinstance(one, PlanReservation)]
             assert {one.reason for one in found if isinstance(one, Turned)} <= {"full"}
-            lives = [people_of(study.rehearsed(), place, user) for user, place in enumerate(places, came)]
+            lives = [people_of(study.for_dry_run(), place, user) for user, place in enumerate(places, came)]
             sent = []
             for user, (place, (record, coins)) in enumerate(zip(places, lives, strict=True), came):
                 device = coins if study.local and study.randomness.kind == "seeded" else None
@@ -146,7 +146,7 @@ def test_killed_at_random_moments_under_load(
         more["privatizer"] = {"name": "central", "epsilon": 2000.0, "release": "batches"}
     content = table(people, trust, **more)
     study = study_of(content)
-    study = study.rehearsed() if noise == "seeded" else study
+    study = study.for_dry_run() if noise == "seeded" else study
     process, luck = Process(tmp_path, content, noise), random.Random(7)
     processes.append(process)
     process.start()

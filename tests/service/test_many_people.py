@@ -24,7 +24,7 @@ def test_thousands_of_people(tmp_path: Path, trust: str) -> None:
         world={"states": 6, "actions": 2, "horizon": 20, "users": PEOPLE},
         schedule={"replan_growth": 1.2},
         rehearsal={"env": "riverswim", "options": {"rewards": "bernoulli"}, "seed": 3},
-    ).rehearsed()
+    ).for_dry_run()
     begun = time.perf_counter()
     found = over_http(study, tmp_path, 500, 16)
     seconds = time.perf_counter() - begun

@@ -23,7 +23,7 @@ NOW = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
 
 
 def text_of(service: Service) -> str:
-    return re.sub(r"<[^>]+>", " ", page(service.study, service.store, service.told, service.failed))
+    return re.sub(r"<[^>]+>", " ", page(service.study, service.store, service.content, service.failed))
 
 
 def test_the_page_says_what_it_waits_for_and_until_when(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def test_the_statement_says_who_sees_what() -> None:
     assert central["guarantee"]["epsilon"] <= 1.0
     assert central["ledger"].startswith("This study uses no ledger")
     assert not central["rehearsal"]
-    assert make_participant_statement(a_study().rehearsed(), None, "")["rehearsal"]
+    assert make_participant_statement(a_study().for_dry_run(), None, "")["rehearsal"]
 
 
 def test_the_statement_says_what_the_rule_of_the_database_does_not_cover() -> None:

@@ -38,7 +38,7 @@ RULE = {"close": "resolved", "in_flight_least": 7, "in_flight_share": 0.4}
 
 def study_with(users: int = 60, trust: str = "central", **more: Any) -> Study:
     """A study with the rule "resolved" and seeded noise."""
-    return a_study(users, trust, serving=RULE, **more).rehearsed()
+    return a_study(users, trust, serving=RULE, **more).for_dry_run()
 
 
 class Log:
@@ -287,7 +287,7 @@ def test_the_learner_predicts_from_the_policies_that_were_followed() -> None:
 
 @pytest.mark.parametrize("trust", ["central", "local"])
 def test_everybody_is_counted_over_http(tmp_path: Path, trust: str) -> None:
-    study = a_study(50, trust, serving={"close": "resolved", "in_flight_least": 9}).rehearsed()
+    study = a_study(50, trust, serving={"close": "resolved", "in_flight_least": 9}).for_dry_run()
     found = over_http(study, tmp_path, 20, 6)
     assert len(found) >= study.releases
 

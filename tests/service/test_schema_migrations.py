@@ -50,7 +50,7 @@ class Old:
             if part.suffixes[-2] != ".json":
                 target = folder / f"{part.suffixes[-2][1:]}.sqlite"
                 target.write_bytes(lzma.decompress(part.read_bytes()))
-        self.study = replace(study_of(self.facts["table"]).rehearsed(), shuffler=self.facts["shuffler"])
+        self.study = replace(study_of(self.facts["table"]).for_dry_run(), shuffler=self.facts["shuffler"])
         self.folder, self.database = folder, str(folder / "study.sqlite")
 
     def key(self, name: str) -> Any:

@@ -381,5 +381,5 @@ def test_databases_are_not_mistaken_for_each_other(parties: Parties) -> None:
 
 def test_amplified_reports_give_the_policies_of_a_simulation(tmp_path: Path) -> None:
     amplified = {"name": "shuffle", "epsilon": 1.0, "delta": 1e-6, "randomizer": "amplified"}
-    study = a_study(40, "shuffle", privatizer=amplified, schedule={"replan_growth": 4.0}).rehearsed()
+    study = a_study(40, "shuffle", privatizer=amplified, schedule={"replan_growth": 4.0}).for_dry_run()
     same_plans(over_http(study, tmp_path, 40, 2), simulated(study))

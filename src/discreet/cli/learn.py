@@ -1013,9 +1013,9 @@ def _say_version(folder: Path) -> None:
     Verification compares the text of pages, which can differ between versions.
     """
     from discreet.names import __version__
-    from discreet.reports.statement_page import told_in
+    from discreet.reports.statement_page import stated_in
 
-    wrote = told_in(folder, "versions", "discreet")
+    wrote = stated_in(folder, "versions", "discreet")
     if wrote not in (None, __version__):
         say(f"discreet: the folder says that version {wrote} made it; this is {__version__}, use that one")
 
@@ -1025,12 +1025,12 @@ def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
     if not plugin:
         return None
     from discreet import registry
-    from discreet.reports.statement_page import told_in
+    from discreet.reports.statement_page import stated_in
 
     for module in plugin:
         registry.load_plugin(module)
-    name = told_in(folder, "configuration", "algorithm")
-    options = told_in(folder, "configuration", "options", "learner")
+    name = stated_in(folder, "configuration", "algorithm")
+    options = stated_in(folder, "configuration", "options", "learner")
     for one in registry.entries("offline learner") if isinstance(options, dict) else ():
         # a statement names the learner's class, because registered names depend on the plug-ins of a machine
         if one.plugin in plugin and getattr(one.factory(), "__name__", None) == name:
@@ -1072,10 +1072,10 @@ def ledger_of(
     - recorded : True if the folder has an entry; None to read that from its statement.
     """
     from discreet.ledger.ledger import Ledger, default_path
-    from discreet.reports.statement_page import told_in
+    from discreet.reports.statement_page import stated_in
 
     path = ledger or default_path()
-    recorded = told_in(folder, "ledger") is not None if recorded is None else recorded
+    recorded = stated_in(folder, "ledger") is not None if recorded is None else recorded
     if no_ledger or not (ledger is not None or (path.exists() and recorded)):
         return None
     return Ledger.open(path, create=False)
@@ -1175,7 +1175,7 @@ def ledger(
     delta: Annotated[
         float | None,
         typer.Option(
-            help="With --limit: its delta (0: only pure epsilon fits). Else: where epsilon is told."
+            help="With --limit: its delta (0: only pure epsilon fits). Else: delta of the printed epsilon."
         ),
     ] = None,
     key: Annotated[
@@ -1397,8 +1397,8 @@ def synthesize(
         )  # fmt: skip
     utility = made.utility
     if as_json:
-        told = None if utility is None else utility.to_dict()
-        print_json({"file": str(made.path), "schema": str(made.schema), **made.facts, "utility": told})
+        measured = None if utility is None else utility.to_dict()
+        print_json({"file": str(made.path), "schema": str(made.schema), **made.facts, "utility": measured})
         return
     if utility is None:
         console().print("Utility is not known: the whole release gave the model (--share 1).")

@@ -23,7 +23,7 @@ from discreet.cli.common import (
 
 if TYPE_CHECKING:
     from discreet.service.database import Store
-    from discreet.service.dry_run import Rehearsal
+    from discreet.service.dry_run import DryRun
     from discreet.service.study_config import Study
 
 TicketsOption = Annotated[
@@ -40,7 +40,7 @@ MigrateOption = Annotated[
 
 
 CheckOption = Annotated[bool, typer.Option("--check", help="Check the study, print its statement, and exit.")]
-RehearseOption = Annotated[
+DryRunOption = Annotated[
     int | None,
     typer.Option("--dry-run", help="Run the service with this number of simulated users, then exit."),
 ]
@@ -92,7 +92,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address on which to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port on which to listen.")] = 8080,
     check: CheckOption = False,
-    rehearse: RehearseOption = None,
+    dry_run: DryRunOption = None,
     stay: StayOption = 0,
     tickets: TicketsOption = None,
     operator: OperatorOption = False,
@@ -110,11 +110,11 @@ def serve(
     check_installed()
     if recovery_key is not None and not rotate_key:
         raise ValueError("--recovery-key: must be given with --rotate-key")
-    if sum((check, rehearse is not None, tickets is not None, operator, new_head, migrate, rotate_key)) > 1:
+    if sum((check, dry_run is not None, tickets is not None, operator, new_head, migrate, rotate_key)) > 1:
         raise ValueError(
             "--check, --dry-run, --tickets, --operator, --new-head, --migrate, --rotate-key: one only"
         )
-    if stay < 0 or (stay and rehearse is None):
+    if stay < 0 or (stay and dry_run is None):
         raise ValueError(f"--stay = {stay}: must be a number of seconds, with --dry-run")
     announce_compilation()
     from discreet.service import server as running
@@ -125,8 +125,8 @@ def serve(
     if check:
         _print_statement(found, as_json)
         return
-    if rehearse is not None:
-        _rehearse(found, rehearse, stay, as_json)
+    if dry_run is not None:
+        _run_dry(found, dry_run, stay, as_json)
         return
     if new_head:
         _begin_head(found, where)
@@ -222,15 +222,15 @@ def _print_statement(study: Study, as_json: bool) -> None:
     console().print(f"\n{many}, after {_times(content['releases'])} people")
 
 
-def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
+def _run_dry(study: Study, people: int, stay: int, as_json: bool) -> None:
     """Run the dry run of a study and print its results. The operator's page stays available for ``stay`` more
     seconds.
     """
-    from discreet.service.dry_run import rehearse
+    from discreet.service.dry_run import run_dry
 
-    rehearsed = study.rehearsed(people)
+    simulated = study.for_dry_run(people)
 
-    def ended(result: Rehearsal) -> None:
+    def ended(result: DryRun) -> None:
         """Print the results, then wait while the operator's page is still served."""
         bar.close()
         rows = {
@@ -241,7 +241,7 @@ def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
         if as_json:
             print_json(rows)
         else:
-            table = new_table("a rehearsal with seeded noise", "", right=("",))
+            table = new_table("dry run with seeded noise", "", right=("",))
             for name, value in rows.items():
                 table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
             console().print(table)
@@ -252,11 +252,11 @@ def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
             with suppress(KeyboardInterrupt):
                 time.sleep(stay)
 
-    until = "until the rehearsal ends" if not stay else f"and for {stay} seconds after the rehearsal"
+    until = "until the dry run ends" if not stay else f"and for {stay} seconds after the dry run"
     with ExitStack() as bar:
-        shown = bar.enter_context(progress_bar("rehearsal", rehearsed.users))
-        rehearse(
-            rehearsed,
+        shown = bar.enter_context(progress_bar("dry run", simulated.users))
+        run_dry(
+            simulated,
             lambda users: shown(0, users),
             opened=lambda url: say(f"discreet: the operator's page is {url}/ {until}"),
             ended=ended,

@@ -101,13 +101,13 @@ class FreshNoiseChannel(ExactChannel):
         wanted = self.wanted_scales(s, n)
         finite = np.isfinite(wanted)
         scales = np.where(finite, wanted, self.scales)
-        told = np.repeat(finite, np.diff(self.query.offsets))
+        released = np.repeat(finite, np.diff(self.query.offsets))
         noise = self.node_noise(state["draws"], self.mechanism.noise_factor, 0, scales)
         squares = state["squares"] + np.where(finite, (scales / self.scales) ** 2, 0.0)
         gain = 1.0 if self.forgets(s, n) else decaying.gain
         held, fresh, sums = (np.empty_like(noise) for _ in range(3))
         kernels.decay_cells(
-            cells, filtered, measured, noise, told, decaying.decay, gain, fine, held, fresh, sums
+            cells, filtered, measured, noise, released, decaying.decay, gain, fine, held, fresh, sums
         )
         if fine:
             checked_on_grid(held + noise, FINE)  # everything below is computed from this sum

@@ -137,7 +137,7 @@ def read_visits(
 
 def _check_ranges(contexts: Floats, ranges: Mapping[str, tuple[float, float]], order: Ints) -> None:
     """Warn of missing cells and of cells out of range. Raise ``DataError`` if a column is not usable."""
-    told = []
+    notes = []
     for (name, (low, high)), column in zip(ranges.items(), contexts.T, strict=True):
         known = column[np.isfinite(column)]
         if not known.size:
@@ -153,11 +153,12 @@ def _check_ranges(contexts: Floats, ranges: Mapping[str, tuple[float, float]], o
             raise DataError(text, {"context": int(outside.sum())}, ("context", int(order[at])))
         missing, out = column.size - known.size, int(outside.sum())
         if missing >= _MANY_MISSING * column.size or out >= _MANY_OUTSIDE * known.size:
-            told.append(f"{name!r}: {missing / column.size:.2%} missing, {out / known.size:.2%} out of range")
-    if told:
+            note = f"{name!r}: {missing / column.size:.2%} missing, {out / known.size:.2%} out of range"
+            notes.append(note)
+    if notes:
         warnings.warn(
             "this message is private: it has exact shares of the data. Missing cells count as the middle of "
-            f"the range, cells out of range as its end. {'; '.join(told)}",
+            f"the range, cells out of range as its end. {'; '.join(notes)}",
             UserWarning,
             stacklevel=3,
         )

@@ -238,9 +238,9 @@ def _censored_ends(maker: Maker, schema: Schema) -> Iterator[str]:
     least, most = schema.returns.bounds(schema.horizon)
     yield (
         f"{maker.censored / maker.episodes:.1%} of the episodes end censored ({maker.censored:,} of "
-        f"{maker.episodes:,}). Nobody is left out: in a release such an episode counts as the middle, "
-        f"{0.5 * least + 0.5 * most:g}, and a gain is shown only if it holds whatever these people went on "
-        f"to earn between {least:g} and {most:g}."
+        f"{maker.episodes:,}). They are not removed: in a release, the return of such an episode is "
+        f"{0.5 * least + 0.5 * most:g}, the middle of the range. A gain is shown only if it holds for every "
+        f"possible return of these episodes, from {least:g} to {most:g}."
     )
 
 

@@ -152,7 +152,7 @@ class Shared(Protocol):
 def shared(
     pending: Sequence[Shared],
     once: Callable[[], Iterator[tuple[int, Any]]],
-    told: Callable[[int, int], None] = lambda i, one: None,
+    on_stored: Callable[[int, int], None] = lambda i, one: None,
     wait: bool = True,
 ) -> None:
     """Compute the missing parts of all ``pending`` sets in repeated passes, until no part is missing.
@@ -164,8 +164,8 @@ def shared(
     pending : sets of parts that are to be computed.
     once : function that makes one pass. It computes the missing parts that it can claim, and yields (index in
         ``pending``, result).
-    told : function that is called with (index in ``pending``, part) for each part that was stored before, or
-        by another process
+    on_stored : function that is called with (index in ``pending``, part) for each part that was stored
+        before, or by another process
     wait : if False, return instead of waiting for parts that other processes have claimed
 
     Raises
@@ -181,7 +181,7 @@ def shared(
         while True:
             for i, one in enumerate(pending):
                 for which in one.read():
-                    told(i, which)
+                    on_stored(i, which)
             if not any(one.missing for one in pending):
                 return
             idle = True

@@ -61,12 +61,12 @@ def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
     given = [_in_label(result) for result in results]
     shared = {k: v for k, v in given[0].items() if v is not None and all(g.get(k) == v for g in given)}
     if len(results) < 2 or not shared:
-        return _told_apart(results, [result.label for result in results]), ""
+        return _distinct(results, [result.label for result in results]), ""
     labels = []
     for result, own in zip(results, given, strict=True):
         rest = {name: value for name, value in own.items() if name not in shared}
         labels.append(result.label.replace(_said(own), _said(rest), 1))
-    return _told_apart(results, labels), _said(shared).strip(" ()")
+    return _distinct(results, labels), _said(shared).strip(" ()")
 
 
 def _in_label(result: FinishedRun) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _said(given: Mapping[str, Any]) -> str:
     return said_options({k: v for k, v in given.items() if k != "preset"}, given.get("preset"))
 
 
-def _told_apart(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[str]:
+def _distinct(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[str]:
     """Return the labels, changed so that different runs have different labels.
 
     If several runs have the same label, the settings in which they differ are added to their labels.

@@ -174,7 +174,7 @@ def first_visits_of(
     done = 0
     with privatizer.stored(question.query(), randomness) as session:
         for chunk in data.chunks() if isinstance(data, SimulatedDataset) else (data,):
-            session.submit_many(question.told(chunk), np.arange(done, done + len(chunk)))
+            session.submit_many(question.to_records(chunk), np.arange(done, done + len(chunk)))
             done += len(chunk)
         return session.release().keep()
 

@@ -187,11 +187,11 @@ def _run(
         with closing(found) as fresh:  # type: ignore[type-var]
             yield from ((0, seed_run) for seed_run in fresh)
 
-    def told(_: int, run: int) -> None:
+    def report(_: int, run: int) -> None:
         if progress is not None:
             progress(run, config.episodes)
 
-    shared([one], once, told, wait)
+    shared([one], once, report, wait)
     return None if one.missing else one.result()
 
 
@@ -222,7 +222,7 @@ def run_all(
     engine.check(made_by())
     numbers: dict[tuple[int, int], int] = {}
 
-    def told(i: int, run: int) -> None:
+    def report(i: int, run: int) -> None:
         if progress is not None:
             progress(numbers.setdefault((i, run), len(numbers)), pending[i].config.episodes)
 
@@ -233,10 +233,10 @@ def run_all(
         ]
         with closing(results(engine, jobs, lambda i, run: pending[i].take(run))) as fresh:
             for i, seed_run in fresh:
-                told(i, seed_run.run)
+                report(i, seed_run.run)
                 yield i, seed_run
 
-    shared(pending, once, told)
+    shared(pending, once, report)
     return [one.result() for one in pending if one.done]
 
 

@@ -151,15 +151,15 @@ class BatchMechanism:
     @cached_property
     def kinds(self) -> tuple[BatchKind, ...]:
         """Groups of batches with the same guarantee. The session has the guarantee of the worst group."""
-        told: dict[tuple[str, str], list[Any]] = {}
+        groups: dict[tuple[str, str], list[Any]] = {}
         for part in self.parts:
             what = "counts of every step" if part.query.step is None else "counts of one step"
-            told.setdefault((what, part.guarantee.to_json()), []).append(part)
+            groups.setdefault((what, part.guarantee.to_json()), []).append(part)
         return tuple(
             BatchKind(
                 f"{_of([part.schedule.users for part in parts])}, {what}", len(parts), parts[0].guarantee
             )
-            for (what, _), parts in told.items()
+            for (what, _), parts in groups.items()
         )
 
     @cached_property

@@ -83,7 +83,7 @@ class ContextJudges(Guarded):
             self._held, self.users = stored.of(judges), int(judges.sum())
         return None if judges.all() else stored.of(~judges)
 
-    def told(self, records: tuple[Any, ...]) -> SecondGroup:
+    def public_facts(self, records: tuple[Any, ...]) -> SecondGroup:
         """Return the public facts about the group, for the ledger and the statement.
 
         records : records of the release of the others. Raises ``ValueError`` if no user judges, or if no sum
@@ -102,7 +102,7 @@ class ContextJudges(Guarded):
         """Return the noisy sums of the answers, their squares and penalties, and delete the visits.
 
         path : release of the others. policy : the policy that was learned from it. facts : result of
-        :meth:`told`.
+        :meth:`public_facts`.
         """
         question, query = _question(path, schema, policy), _query(facts)
         with self._call():

@@ -59,7 +59,7 @@ class ContextLearning:
         """None. Reading it raises ``ValueError``: visits are not counted in parts."""
         raise ValueError("learner = linear-advantage: must be given all rows, and cannot be counted in parts")
 
-    def told(self, people: Any, group: Any = None) -> Any:
+    def to_records(self, people: Any, group: Any = None) -> Any:
         """Raise ``ValueError``, as :attr:`query` does. ``people``, group : not used."""
         return self.query
 

@@ -270,14 +270,14 @@ class FederationPlan:
     @cached_property
     def digest(self) -> str:
         """Hash of the plan as 64 hexadecimal digits. Two plans with the same digest are equal."""
-        told = {
+        facts = {
             "form": _FORM, "name": self.name, "schema": self.schema.hash, "algorithm": name_of(self.learner),
             "learner": options_of(self.learner), "privatizer": options_of(self.privatizer),
-            "scales": self.mechanism.scales.tolist(), **self.told(self.sites),
+            "scales": self.mechanism.scales.tolist(), **self.statement_facts(self.sites),
         }  # fmt: skip
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
-    def told(self, sent: int) -> dict[str, Any]:
+    def statement_facts(self, sent: int) -> dict[str, Any]:
         """Return the facts of the plan for the statement.
 
         - sent : number of sites in the sum.
@@ -539,19 +539,19 @@ def read_site_plan(path: str | Path) -> FederationPlan:
     """
     path = Path(path)
     try:
-        told = tomllib.loads(path.read_text("utf-8"))
+        given = tomllib.loads(path.read_text("utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read as TOML ({error})") from None
-    if wrong := set(told) - set(_KEYS):
+    if wrong := set(given) - set(_KEYS):
         raise ValueError(f"{path}: key {min(wrong)!r} is unknown, must be one of {', '.join(_KEYS)}")
-    if lacks := [key for key in ("schema", "algorithm", "privatizer", "sites") if key not in told]:
+    if lacks := [key for key in ("schema", "algorithm", "privatizer", "sites") if key not in given]:
         raise ValueError(f"{path}: key {lacks[0]!r} is missing")
     try:
         return FederationPlan(
-            read_schema(path.parent / str(told.pop("schema"))),
-            learner_of(told.pop("algorithm"), told.pop("learner", {})),
-            Central(**told.pop("privatizer")),
-            **told,
+            read_schema(path.parent / str(given.pop("schema"))),
+            learner_of(given.pop("algorithm"), given.pop("learner", {})),
+            Central(**given.pop("privatizer")),
+            **given,
         )
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None

@@ -126,7 +126,7 @@ def _ranges(plan: FederationPlan) -> dict[str, Any]:
 
 
 def refusal(
-    plan: FederationPlan, stage: str, told: Mapping[str, Any], own: int, before: Mapping[str, Any]
+    plan: FederationPlan, stage: str, content: Mapping[str, Any], own: int, before: Mapping[str, Any]
 ) -> str | None:
     """Return the reason why a site refuses to answer a message of the server; None if the site answers.
 
@@ -134,7 +134,7 @@ def refusal(
     ----------
     plan : the site's own copy of the plan.
     stage : stage of SecAgg+ to which the message belongs.
-    told : content of the message.
+    content : content of the message.
     own : number of this site.
     before : state of this site. ``stage`` is its last stage in this run, and ``nodes`` are the sites for
         which it received keys.
@@ -151,21 +151,21 @@ def refusal(
             "max_weight": 1.0,
         }  # fmt: skip
         for name, value in wanted.items():
-            if told.get(name) != value:
-                return f"{name} = {told.get(name)!r}: must be {value!r} by this site's plan"
+            if content.get(name) != value:
+                return f"{name} = {content.get(name)!r}: must be {value!r} by this site's plan"
         return None
     if last != _STAGES[_STAGES.index(stage) - 1]:
         return f"stage {stage!r} does not follow {last!r}"
     if stage == "share_keys":
-        shown = {str(int(node)) for node in told}  # detects messages in which one site has two names
-        if len(shown) != plan.sites or shown != set(told) or str(own) not in shown:
+        shown = {str(int(node)) for node in content}  # detects messages in which one site has two names
+        if len(shown) != plan.sites or shown != set(content) or str(own) not in shown:
             return f"keys of {len(shown)} sites: must be of {plan.sites}, this one among them"
     elif stage == "collect_masked_vectors":
-        sources = list(told.get("srcs", ()))
+        sources = list(content.get("srcs", ()))
         if len(sources) != plan.sites - 1 or set(sources) != nodes - {own}:
             return f"shares of {len(sources)} sites: must be of all {plan.sites - 1} others"
     else:
-        active, dead = list(told.get("active_nids", ())), list(told.get("dead_nids", ()))
+        active, dead = list(content.get("active_nids", ())), list(content.get("dead_nids", ()))
         if sorted(active + dead) != sorted(nodes):
             return "sites in the sum and dropped ones: each site must be named once"
         if own not in active or len(active) < plan.fewest:
@@ -197,7 +197,7 @@ def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> di
     }
 
 
-def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any], own: int) -> None:
+def _check_shares(flower: Any, state: Mapping[str, Any], content: Mapping[str, Any], own: int) -> None:
     """Raise :class:`TaskRejected` if shares that other sites dealt to this site cannot be decrypted.
 
     Flower checks this only after the ledger has been charged.
@@ -206,12 +206,12 @@ def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any]
     ----------
     flower : copy of Flower's client module
     state : state that Flower stores for this site
-    told : message that contains the shares
+    content : message that contains the shares
     own : number of this site
     """
     shared = flower.SecAggPlusState(**state).ss2_dict
     try:
-        for source, text in zip(told["srcs"], told["ctxts"], strict=True):
+        for source, text in zip(content["srcs"], content["ctxts"], strict=True):
             names = flower.share_keys_plaintext_separate(flower.decrypt(shared[source], text))[:2]
             if names != (source, own):
                 raise ValueError(f"it is from {names[0]} to {names[1]}")
@@ -248,23 +248,23 @@ def _answer(site: Callable[[Any], FederatedSite], message: Any, context: Any, ca
     if message.metadata.message_type != "train":
         raise TaskRejected(f"message = {message.metadata.message_type!r}: must be of secure aggregation")
     here, records = site(context), context.state.config_records
-    told = dict(message.content.config_records["secaggplus_configs"])
-    stage = told.pop("stage", None)
+    content = dict(message.content.config_records["secaggplus_configs"])
+    stage = content.pop("stage", None)
     before = dict(records.get(_RECORD, {}))
     if before.get("run") != context.run_id:  # the stored state belongs to an earlier run
         before = {"run": context.run_id}
     own = message.metadata.dst_node_id
-    if why := refusal(here.plan, stage, told, own, before):
+    if why := refusal(here.plan, stage, content, own, before):
         raise TaskRejected(f"secure aggregation: {why}")
     if stage == "share_keys":
-        before["nodes"] = [int(node) for node in told]
-        before["keys"] = [part for node in told for part in told[node]]
+        before["nodes"] = [int(node) for node in content]
+        before["keys"] = [part for node in content for part in content[node]]
     before["stage"] = stage
     nodes, seen = before.get("nodes", []), before.get("keys", [])
     keys = [(str(node), seen[2 * i], seen[2 * i + 1]) for i, node in enumerate(nodes)]
     flower = _own(_CLIENT, pseudo_rand_gen=mask, **_sealed(here, keys))
     if stage == _STAGES[2]:
-        _check_shares(flower, records[flower.RECORD_KEY_STATE], told, own)
+        _check_shares(flower, records[flower.RECORD_KEY_STATE], content, own)
     if stage in _STAGES[2:]:
         _claim(stage, *(key for node, *pair in keys if node == str(own) for key in pair))
     answer = flower.secaggplus_mod(message, context, call_next)

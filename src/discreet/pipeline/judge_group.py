@@ -114,7 +114,7 @@ class JudgeGroup(Guarded):
             return None
         return Trajectories(people.states[rest], people.actions[rest], people.rewards[rest]), part.user[rest]
 
-    def told(self, records: tuple[Any, ...]) -> SecondGroup:
+    def public_facts(self, records: tuple[Any, ...]) -> SecondGroup:
         """Return the public facts about the group, for the ledger and the statement.
 
         records : records of the release of group A.
@@ -134,7 +134,7 @@ class JudgeGroup(Guarded):
 
         - path : release of group A.
         - table : policy that was learned from this release.
-        - facts : result of :meth:`told`.
+        - facts : result of :meth:`public_facts`.
         """
         question, query = _question(read_release(path), schema, table), _query(facts)
         with self._call():

@@ -145,7 +145,7 @@ class Run:
     second_group: SecondGroup | None = None
     versions: Mapping[str, str] = field(default_factory=versions)
 
-    def told(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the facts for the metadata of the release, except users, guarantee and records."""
         return {
             "date": self.date, "purpose": self.purpose, "synthetic": self.synthetic,
@@ -166,8 +166,8 @@ class Run:
                 f"{release.parent / SCHEMA}: is not the schema of the release in the same folder"
             )
         try:
-            told = dict(facts.run)
-            ledger, second = told.pop("ledger"), told.pop("second_group", None)
+            run = dict(facts.run)
+            ledger, second = run.pop("ledger"), run.pop("second_group", None)
             second = None if second is None else SecondGroup.from_dict(second)
             return cls(
                 users=facts.users + (0 if second is None else second.users),
@@ -175,7 +175,7 @@ class Run:
                 guarantee=facts.guarantee,
                 records=composable_from_dict(facts.records),
                 ledger=None if ledger is None else LedgerFacts(**ledger),
-                **told,
+                **run,
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"{release}: does not say which run made it ({error!r})") from None
@@ -317,9 +317,9 @@ class _LearnJob:
         elif not isinstance(source, FederatedSum):
             for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
                 if not isinstance(self.judges, JudgeGroup):
-                    session.submit_many(self.kind.told(part.trajectories, part.group), part.user)
+                    session.submit_many(self.kind.to_records(part.trajectories, part.group), part.user)
                 elif (others := self.judges.others(part)) is not None:
-                    session.submit_many(self.kind.told(others[0]), others[1])
+                    session.submit_many(self.kind.to_records(others[0]), others[1])
         if not session.users:
             if self.judges is not None and self.judges.users:
                 raise ValueError(
@@ -339,7 +339,7 @@ class _LearnJob:
         if self.judges is not None:
             options["judge_share"] = self.judges.share
         if isinstance(self.source, FederatedSum):
-            options[SITES] = self.source.plan.told(self.source.sent)
+            options[SITES] = self.source.plan.statement_facts(self.source.sent)
         if self.synthetic:
             options[SYNTHETIC_INPUT] = [dict(one) for one in self.synthetic]
         return options
@@ -362,7 +362,7 @@ class _LearnJob:
     def run(self, session: Any) -> Run:
         """Return the facts of the run. The facts about the ledger entry are placeholders."""
         ledger, settings = self.ledger, self.settings
-        second = None if self.judges is None else self.judges.told(session.records)
+        second = None if self.judges is None else self.judges.public_facts(session.records)
         return Run(
             users=session.users + (0 if second is None else second.users),
             second_group=second,
@@ -400,7 +400,7 @@ class _LearnJob:
                 (folder / LEDGER_NAME).write_text(lines, "utf-8", newline="\n")
             write_schema(schema, folder / SCHEMA)
             settings.write_rules(folder)
-            planned = kind.release(session, folder / RELEASE, {**facts, "run": run.told()}, settings)
+            planned = kind.release(session, folder / RELEASE, {**facts, "run": run.metadata()}, settings)
             if self.judges is not None and second is not None:
                 kind.say("ask the other users about the policy")
                 sums = self.judges.answer(folder / RELEASE, schema, planned.table, second)
@@ -679,7 +679,7 @@ def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: LearnConfig, r
     }
     for name, text in checks_of.items():
         check_encodable(name, text)
-    ReleaseFacts(**{**facts, "run": run.told()}).to_dict()
+    ReleaseFacts(**{**facts, "run": run.metadata()}).to_dict()
     with TemporaryDirectory() as folder:
         path = Path(folder) / SCHEMA
         write_schema(schema, path)

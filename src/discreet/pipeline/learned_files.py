@@ -62,9 +62,9 @@ from discreet.reports.report_files import (
     HTML_REPORT,
     MARKDOWN_REPORT,
     pictures_in,
-    rehearsed,
     report_html,
     report_markdown,
+    with_preface,
 )
 from discreet.reports.rule_files import StationaryRule, read_rule, rule_names
 from discreet.utils.config import Knobs
@@ -192,7 +192,7 @@ class _Told(ABC):
             yield part
         self.say(what, total, total)
 
-    def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
+    def to_records(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
         """Return the episodes in the form in which the release counts them.
 
         - people : episodes of n users.
@@ -342,8 +342,8 @@ class _FirstVisits(_OneRelease):
                 )
             policy_of(self.question, rule.table, rule.named)
 
-    def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
-        return self.question.told(people, group)
+    def to_records(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
+        return self.question.to_records(people, group)
 
     def again(self, path: Path, settings: LearnConfig) -> PlannedPolicy:
         stored = read_release(path)
@@ -578,7 +578,9 @@ def options_of(knobs: Knobs) -> dict[str, Any]:
 # ------------------------------------------------------------------------------ files
 
 _MODEL = "SYNTHETIC INPUT: intervals describe the model of an earlier release, not people. For its users: "
-_REHEARSAL = "A REHEARSAL, these people are made up and nothing is shown of anybody. What it would say: "
+_DRY_RUN = "DRY RUN with synthetic users: nothing is shown about real users. The report would say: "
+_DRY_RUN_5 = "A REHEARSAL, these people are made up and nothing is shown of anybody. What it would say: "
+"""The same words up to version 5 of statements."""
 
 
 def write_plan(
@@ -613,7 +615,8 @@ def write_plan(
         write_policy(folder, table, promised + again, settings.unsupported, version)
     blocks = report.blocks()
     if settings.synthetic:
-        blocks = rehearsed(blocks, _MODEL if settings.synthetic_input else _REHEARSAL)
+        dry_run = _DRY_RUN if version > 5 else _DRY_RUN_5
+        blocks = with_preface(blocks, _MODEL if settings.synthetic_input else dry_run)
     text = report_markdown(blocks)
     (folder / MARKDOWN_REPORT).write_text(text, "utf-8", newline="\n")
     document = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)

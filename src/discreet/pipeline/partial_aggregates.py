@@ -229,7 +229,7 @@ def aggregate_part(
         )
     tally, people = PartialAggregate(kind.query, _GRID), list[Hashes]()
     for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
-        tally.add(kind.told(part.trajectories, part.group), part.user)
+        tally.add(kind.to_records(part.trajectories, part.group), part.user)
         people.append(_hashed(part.names, key))
     if not people:
         raise ValueError("source: holds no rows")

@@ -173,7 +173,7 @@ class PublicMDP:
         arrival[list(returns.outcomes)] = list(returns.outcomes.values())
         return np.asarray(self.mdp.transitions[0] @ arrival)
 
-    def told(self, users: int, scales: dict[str, float], draw: np.random.Generator) -> VisitSums:
+    def draw_release(self, users: int, scales: dict[str, float], draw: np.random.Generator) -> VisitSums:
         """Draw the contents of one release from this MDP.
 
         Parameters
@@ -270,7 +270,7 @@ def gain_power(
     key = run_key(checks.integer("seed", seed, 0), users)
     found = []
     for i in range(draws):
-        path = path_of(world.told(users, scales, generator_at(key, ROLE_NOISE, i)), level)
+        path = path_of(world.draw_release(users, scales, generator_at(key, ROLE_NOISE, i)), level)
         count = path.default
         found.append((would_show(path, count, hidden_cause), world.gain(path, count), count))
     shown, gains, counts = np.array(found, np.float64).T

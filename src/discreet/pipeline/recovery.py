@@ -44,7 +44,7 @@ from discreet.pipeline.learned_files import LearnConfig, kind_of, learner_of
 from discreet.pipeline.verify import verify
 from discreet.reports.codebook_page import FACTS
 from discreet.reports.statement import published_hashes, versions
-from discreet.reports.statement_page import FREE, JSON_NAME, told_in
+from discreet.reports.statement_page import FREE, JSON_NAME, stated_in
 from discreet.utils.atomic_folder import HIDDEN, aside, claimed, held
 
 __all__ = ["Lost", "finish", "lost"]
@@ -115,22 +115,22 @@ def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> It
             continue
         hidden = HIDDEN.fullmatch(path.name)
         try:
-            dataset, date, told = _codebook_facts(path) if _is_codebook(path) else _release_facts(path)
+            dataset, date, entry = _codebook_facts(path) if _is_codebook(path) else _release_facts(path)
         except ValueError:
             continue  # another version made the folder, or the folder is damaged
-        number = None if told is None else told["number"]
+        number = None if entry is None else entry["number"]
         known = Lost("hidden", path, hidden["name"] if hidden else path.name, number, dataset, date)
         if hidden and not _free(path):
             yield replace(known, state="running")
-        elif told is None:
+        elif entry is None:
             if hidden:
                 yield known
-        elif ledger is None or told["identity"] != ledger.identity or not ledger.contains(told["head"]):
+        elif ledger is None or entry["identity"] != ledger.identity or not ledger.contains(entry["head"]):
             if hidden:
                 yield replace(known, state="of another ledger")
         elif hidden:
             yield known
-        elif told["head"] in unmarked and not told_in(path, "replanned"):
+        elif entry["head"] in unmarked and not stated_in(path, "replanned"):
             # A folder made by `replan` has the same release as the original folder, which must be marked.
             yield replace(known, state="not marked")
 
@@ -156,10 +156,10 @@ def _codebook_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
     None for a fit without a ledger.
     """
     facts = codebook.read_facts(folder)
-    told = facts["ledger"]
-    if told is not None:
-        told = {"number": told["number"], "identity": told["identity"], "head": told["hash"]}
-    return str(facts["dataset"]), str(facts["date"]), told
+    entry = facts["ledger"]
+    if entry is not None:
+        entry = {"number": entry["number"], "identity": entry["identity"], "head": entry["hash"]}
+    return str(facts["dataset"]), str(facts["date"]), entry
 
 
 def _free(folder: Path) -> bool:
@@ -210,7 +210,7 @@ def _finished(one: Lost, folder: Path, ledger: Ledger | None, progress: Progress
     return out
 
 
-def _mark(one: Lost, told: Any, files: dict[str, str], ledger: Ledger | None) -> None:
+def _mark(one: Lost, entry: Any, files: dict[str, str], ledger: Ledger | None) -> None:
     """Mark a release as published in the ledger, with the hashes of its files.
 
     Nothing is written if the release is already marked. A release is already marked if the run stopped after
@@ -219,7 +219,7 @@ def _mark(one: Lost, told: Any, files: dict[str, str], ledger: Ledger | None) ->
     if ledger is None or one.number is None:
         return
     if not any(entry.reservation == one.number for entry in ledger.entries(one.dataset)):
-        ledger.mark(Reservation(one.dataset, told["number"], told["head"]), files)
+        ledger.mark(Reservation(one.dataset, entry["number"], entry["head"]), files)
 
 
 def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str, Any], Path]:
@@ -274,4 +274,4 @@ def _free_name(one: Lost, folder: Path) -> Iterator[Path]:
 
 def _signed(folder: Path) -> dict[str, Any]:
     """Return the free lines in the statement that the stopped run wrote, by name."""
-    return {name: str(line) for name in FREE if (line := told_in(folder, name)) is not None}
+    return {name: str(line) for name in FREE if (line := stated_in(folder, name)) is not None}

@@ -640,11 +640,11 @@ def _follows(folder: Path, facts: Mapping[str, Any]) -> tuple[str, ...]:
         record = guarantee.records[0]
         if len(guarantee.records) != 1 or not isinstance(record, MechanismRecord):
             raise ValueError(f"{where}: guarantee: must be of one mechanism, noisy sums")
-        told = {
+        stated = {
             "epsilon": guarantee.epsilon, "delta": guarantee.delta, "rho": guarantee.rho,
             "sigma": record.scales["sums"], "rounds": record.levels,
         }  # fmt: skip
-        agree(where, "forecast", {name: forecast[name] for name in told}, told)
+        agree(where, "forecast", {name: forecast[name] for name in stated}, stated)
         return _EARLIER if facts["version"] > 1 else (*_EARLIER[:-1], *_FIRST)
     try:
         asked = CodebookQuery.read(facts["query"], forecast, facts["episodes_per_user"])

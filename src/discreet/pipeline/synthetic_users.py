@@ -174,7 +174,7 @@ class _Cohort:
             for people in self.drawn(progress):
                 if count:
                     users = writer.users + np.arange(len(people)) // each
-                    session.submit_many(kind.told(people), users)
+                    session.submit_many(kind.to_records(people), users)
                 writer.write(people)
             return session.release().keep() if count else None
 

@@ -316,12 +316,12 @@ def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key
     checked.
     """
     stated = document["ledger"]
-    told = None if stated is None else stated["after"].get("limit_key")
+    in_statement = None if stated is None else stated["after"].get("limit_key")
     if ledger is None or stated is None:
-        yield Check("key of the limit in the statement", told, key, told == key)
+        yield Check("key of the limit in the statement", in_statement, key, in_statement == key)
         return
     heirs, held = ledger.heirs(stated["dataset"], key), ledger.owner(stated["dataset"])
-    yield Check("key of the limit in the statement", told, key, told in heirs)
+    yield Check("key of the limit in the statement", in_statement, key, in_statement in heirs)
     yield Check("key of the limit in the ledger", held, key, held in heirs)
 
 
@@ -465,13 +465,13 @@ def _check_linear(schema: Schema, release: StoredTables, document: Mapping[str, 
         nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
     )  # fmt: skip
     facts = release.facts
-    told = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, release.tables())
+    linear = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, release.tables())
     tables = {place: array.shape for place, array in release.tables().items()}
-    answered = {(name, step): array.shape for name, step, array in told.tables()}
+    answered = {(name, step): array.shape for name, step, array in linear.tables()}
     yield Check("tables of the release", sorted(tables), sorted(answered), tables == answered)
-    yield from _leaves("features of the release", dict(told.features), fingerprint(features))
+    yield from _leaves("features of the release", dict(linear.features), fingerprint(features))
     exact = document["guarantee"]["randomness"] == "secure"
-    plan = [one.question for one in told.asked]
+    plan = [one.question for one in linear.asked]
     records = planned_records(plan, features, schema.layout, exact, schema.episodes_per_user)
     stated = [one["record"] for one in document["mechanisms"]]
     yield from _leaves("sensitivities", stated, [json.loads(json.dumps(r.to_dict())) for r in records])
@@ -540,9 +540,9 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
         if isinstance(record, MechanismRecord)
         for name, scale in record.scales.items()
     }
-    told = release.facts.options.get(SITES, {})
+    sites = release.facts.options.get(SITES, {})
     # The release states the noise of one site's share. The record states the noise of all honest sites.
-    shares = math.sqrt(told["honest"]) if told.get("noise") == "sites" else 1.0
+    shares = math.sqrt(sites["honest"]) if sites.get("noise") == "sites" else 1.0
     for name, law in release.facts.laws.items():
         if name in scales:
             scale = shares * float(law.scale)  # type: ignore[attr-defined]

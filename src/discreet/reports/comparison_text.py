@@ -98,11 +98,11 @@ def compared_rows(one: Compared, cells: Any) -> list[tuple[Text, ...]]:
         if rule.gain is None
         else "nothing is changed: see the row below"
     )
-    untold = ("cannot be told", why, "", "")
+    unknown = ("cannot be told", why, "", "")
     level = f" ({100.0 * one.level:.4g} %)" if one.several else ""
     return [
-        (f"learned less {one.name}{level}", *(untold if difference is None else cells(difference))),
-        (f"{one.name} less what people did{level}", *(untold if rule.gain is None else cells(rule.gain))),
+        (f"learned less {one.name}{level}", *(unknown if difference is None else cells(difference))),
+        (f"{one.name} less what people did{level}", *(unknown if rule.gain is None else cells(rule.gain))),
     ]
 
 

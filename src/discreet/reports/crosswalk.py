@@ -94,8 +94,8 @@ def _rows(
         yield row["article"], row["asks"].format(**values), row["filled"].format(**values)
     points = [key.removeprefix("question.") for key in said_in(doc) if key.startswith("question.")]
     for number, (point, fields) in enumerate(zip(points, text.get("points", ()), strict="points" in text), 1):
-        told = {"point": point, "fields": fields, "number": number}
-        yield f"point {number}", text["asks"].format(**told), text["filled"].format(**told)
+        values = {"point": point, "fields": fields, "number": number}
+        yield f"point {number}", text["asks"].format(**values), text["filled"].format(**values)
 
 
 def _values(doc: Document, declared: Mapping[str, str]) -> dict[str, object]:

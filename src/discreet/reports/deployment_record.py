@@ -204,12 +204,12 @@ def _loss(doc: Document, later: int) -> dict[str, Any]:
 def _release_type(doc: Document, declared: Mapping[str, str]) -> dict[str, Any]:
     ledger = doc["ledger"]
     if ledger is None:
-        told = "No ledger was kept."
+        releases = "No ledger was kept."
     else:
         number, limit = ledger["together"]["reservations"], limit_words(ledger["after"])
-        told = f"Releases in the ledger up to this one: {number}; {limit}."
+        releases = f"Releases in the ledger up to this one: {number}; {limit}."
     many = _total(doc) is not doc["guarantee"]
-    plan = f"{declared['plan']} {told}" if "plan" in declared else told
+    plan = f"{declared['plan']} {releases}" if "plan" in declared else releases
     return {"release_type": "Many releases" if many else "One release", "release_type_details": plan}
 
 

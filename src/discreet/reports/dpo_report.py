@@ -105,7 +105,7 @@ def page(
     if doc.get("verdict") is not None:
         yield Heading(2, _VERDICT)
         model = SYNTHETIC_INPUT in doc["configuration"]["options"]
-        yield Paragraph(verdict_line(doc["verdict"], doc["synthetic"], model))
+        yield Paragraph(verdict_line(doc["verdict"], doc["synthetic"], model, doc["version"]))
         yield Paragraph(f"{NOT_EXCLUDED}. {not_excluded(doc['verdict']['kind'])}")
     yield Heading(2, said["heading, words"])
     yield NameValueList(tuple(terms))
@@ -136,7 +136,7 @@ def declared_fields(doc: Document, declared: Document, unnamed: bool = False) ->
     """
     people, said = doc["population"], said_in(doc)
 
-    def told(name: str) -> str:
+    def stated(name: str) -> str:
         return declared[name] or _UNSTATED
 
     yield "Population (data set)", people["dataset"]
@@ -148,14 +148,14 @@ def declared_fields(doc: Document, declared: Document, unnamed: bool = False) ->
             else f"{people['users']} (each a {people['unit']})"
         ),
     )
-    yield "Controller", told("controller")
-    yield "Contact", told("contact")
-    yield "Purpose of the processing", told("purpose")
+    yield "Controller", stated("controller")
+    yield "Contact", stated("contact")
+    yield "Purpose of the processing", stated("purpose")
     yield "Purpose of this release", _UNSTATED if unnamed else doc["purpose"]
-    yield "Legal basis", told("legal_basis")
-    yield said["officer.recipients"], told("recipients")
-    yield "Retention of the raw data", told("retention")
-    yield "Columns of the records that form a person", told("columns")
+    yield "Legal basis", stated("legal_basis")
+    yield said["officer.recipients"], stated("recipients")
+    yield "Retention of the raw data", stated("retention")
+    yield "Columns of the records that form a person", stated("columns")
 
 
 def read_columns(doc: Document) -> list[str]:

@@ -160,7 +160,7 @@ class EvaluationReport(ReportPage):
 
     def blocks(self) -> list[Block]:
         """Return all blocks of the report."""
-        made = [Paragraph("A REHEARSAL, these people are made up and nothing is shown of anybody.")]
+        made = [Paragraph("DRY RUN with synthetic users: nothing is shown about real users.")]
         found: list[Block] = [*(made if self.synthetic else ())]
         found += [Paragraph(f"{one.name}: {self.sentence(one)}", strong=True) for one in self.policies]
         found += [self._table(), *self._differences(), Bullets(tuple(self._notes()))]

@@ -14,8 +14,8 @@ from pathlib import Path
 from discreet.utils.document import Block, Paragraph, html_lines, markdown_lines, text_of
 
 __all__ = [
-    "HTML_REPORT", "MARKDOWN_REPORT", "ReportPage", "pictures_in", "rehearsed", "report_html",
-    "report_markdown",
+    "HTML_REPORT", "MARKDOWN_REPORT", "ReportPage", "pictures_in", "report_html",
+    "report_markdown", "with_preface",
 ]  # fmt: skip
 
 MARKDOWN_REPORT, HTML_REPORT = "report.md", "report.html"
@@ -40,11 +40,8 @@ def pictures_in(files: Iterable[Path]) -> dict[str, bytes]:
     return {path.stem: path.read_bytes() for path in files if path.suffix == ".png" and path.is_file()}
 
 
-def rehearsed(blocks: Sequence[Block], words: str) -> list[Block]:
-    """Return the blocks of a report, with the given words at the beginning of the first paragraph.
-
-    The words state that the report is a rehearsal. The first paragraph of a report is its verdict.
-    """
+def with_preface(blocks: Sequence[Block], words: str) -> list[Block]:
+    """Return the blocks of a report, with the given words before its first paragraph, the verdict."""
     first, *rest = blocks
     if not isinstance(first, Paragraph):
         raise TypeError("blocks: a report begins with its verdict")

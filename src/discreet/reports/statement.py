@@ -755,14 +755,14 @@ def _mechanism(record: MechanismRecord | ReportRecord, facts: RunFacts, version:
 def _second_group(second: SecondGroup, facts: RunFacts, version: int) -> dict[str, Any]:
     """Return the part of the statement about the second group: number of users, and mechanism."""
     proof = (_PROOFS["clipped"], _PROOFS["groups"], *_mechanism(second.record, facts, version)["proof"][1:])
-    told = {**_mechanism(second.record, facts, version), "proof": list(proof)}
-    told["families"] = [{**family, "cells": 2} for family in told["families"]]  # sums of answers and of their
-    # squares
+    mechanism = {**_mechanism(second.record, facts, version), "proof": list(proof)}
+    # The two cells are the sum of the answers and the sum of their squares.
+    mechanism["families"] = [{**family, "cells": 2} for family in mechanism["families"]]
     return {
         "share": second.share,
         "users": second.users,
         "users_of_release": facts.users - second.users,
-        "mechanism": told,
+        "mechanism": mechanism,
     }
 
 
@@ -889,12 +889,12 @@ def _of_sites(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:
 
     Nothing is yielded if the release is from one site or has no guarantee.
     """
-    told = facts.options.get(SITES)
-    if told is None or facts.guarantee.epsilon is None:
+    sites = facts.options.get(SITES)
+    if sites is None or facts.guarantee.epsilon is None:
         return
-    keys = ["several sites", "masks", "analyst" if told["noise"] == "analyst" else "colluding"]
+    keys = ["several sites", "masks", "analyst" if sites["noise"] == "analyst" else "colluding"]
     for key in keys:
-        yield said[f"not covered.{key}"].format(unit=facts.schema.unit, **told)
+        yield said[f"not covered.{key}"].format(unit=facts.schema.unit, **sites)
 
 
 def _not_covered(facts: RunFacts, said: Mapping[str, str]) -> Iterator[str]:

@@ -33,7 +33,7 @@ from discreet.utils.document import (
 
 __all__ = [
     "FREE", "JSON_NAME", "MARKDOWN_NAME", "attacker_blocks", "hundredths", "limit_words", "markdown",
-    "markdown_lines", "never_certain", "said_in", "times", "told_in",
+    "markdown_lines", "never_certain", "said_in", "stated_in", "times",
 ]  # fmt: skip
 
 JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
@@ -45,7 +45,7 @@ _LABELS = {"operator": "Operator", "approval": "Approval (of this fingerprint)"}
 _SHOWN = 12  # largest number of tables of one mechanism that the page lists; the JSON file has all tables
 
 
-def told_in(folder: Path, *keys: str) -> Any:
+def stated_in(folder: Path, *keys: str) -> Any:
     """Return the value under the given nested keys in the statement of a folder.
 
     Returns None if the value is absent or the file is invalid.
@@ -114,7 +114,7 @@ def _blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
             yield Bullets(tuple(doc[name]))
     if doc.get("verdict") is not None:
         model = SYNTHETIC_INPUT in doc["configuration"]["options"]
-        line = verdict_line(doc["verdict"], doc["synthetic"], model)
+        line = verdict_line(doc["verdict"], doc["synthetic"], model, doc["version"])
         yield _titled("Verdict on the policy.", f" {line}")
     yield from _mechanisms(doc["mechanisms"], said_in(doc))
     if "second_group" in doc:

@@ -380,12 +380,12 @@ def stated_verdict(report: Mapping[str, Any]) -> dict[str, Any] | None:
 _FACTORS = ("asked", "each_step", "lasting", "recorded")
 
 
-def verdict_words(told: Mapping[str, Any]) -> str:
+def verdict_words(verdict: Mapping[str, Any]) -> str:
     """Return the kind of a verdict as text. If the gain is shown, the text includes its condition.
 
-    told : the verdict in the statement.
+    verdict : the verdict in the statement.
     """
-    cause = told["hidden_cause"]
+    cause = verdict["hidden_cause"]
     words = {
         "unchanged": "nothing is changed: no change is expected to help by more than its error",
         "not shown": "not shown to be better than what people did",
@@ -394,27 +394,32 @@ def verdict_words(told: Mapping[str, Any]) -> str:
         "fragile": f"not shown: {_FRAGILE}",
         "unchecked": f"not shown: {_UNCHECKED}",
     }
-    if told["kind"] in words:
-        return words[told["kind"]]
-    return f"shown, {condition(cause['each_step'], cause['lasting'], told['ended'])}"
+    if verdict["kind"] in words:
+        return words[verdict["kind"]]
+    return f"shown, {condition(cause['each_step'], cause['lasting'], verdict['ended'])}"
 
 
-_REHEARSAL = "A rehearsal, nothing is shown of anybody. It would say:"
+_DRY_RUN = "Dry run with synthetic users: nothing is shown about real users. The verdict would be:"
+_DRY_RUN_5 = "A rehearsal, nothing is shown of anybody. It would say:"  # up to version 5 of statements
 
 
-def verdict_line(told: Mapping[str, Any], synthetic: bool = False, model: bool = False) -> str:
+def verdict_line(
+    verdict: Mapping[str, Any], synthetic: bool = False, model: bool = False, version: int = 6
+) -> str:
     """Return the line about a verdict for a page of the statement.
 
     The line states the kind of the verdict, the factors of a hidden cause, and the p-values of both
     comparisons.
 
-    - told : the verdict in the statement.
+    - verdict : the verdict in the statement.
     - synthetic : True if the data are synthetic. Then nothing is shown about real users.
     - model : True if the users were drawn from the model of an earlier release.
+    - version : version of the statement.
     """
-    kind, cause = told["kind"], told["hidden_cause"]
-    words = verdict_words(told)
-    start = "Intervals describe the model of a release, not people." if model else _REHEARSAL
+    kind, cause = verdict["kind"], verdict["hidden_cause"]
+    words = verdict_words(verdict)
+    dry_run = _DRY_RUN if version > 5 else _DRY_RUN_5
+    start = "Intervals describe the model of a release, not people." if model else dry_run
     said = [start] if synthetic else []
     said.append(f"{words[0].upper()}{words[1:]} (kind of verdict: {kind}).")
     asked = f"at least {_asked(cause['asked'])} (hidden_cause; the default is {_asked(ASKED)})"
@@ -432,11 +437,11 @@ def verdict_line(told: Mapping[str, Any], synthetic: bool = False, model: bool =
     else:
         said.append(f"Factor of a hidden cause that was asked for: {asked}.")
     said.append(
-        f"Actions compared: {_compared(told['contrasts_p'])}; states compared: "
-        f"{_compared(told['levels_p'])}; of the changed decisions, {percent(told['covered'])} are at "
+        f"Actions compared: {_compared(verdict['contrasts_p'])}; states compared: "
+        f"{_compared(verdict['levels_p'])}; of the changed decisions, {percent(verdict['covered'])} are at "
         "actions that were compared. The first line of report.md has the numbers."
     )
-    censored = told.get("censored")
+    censored = verdict.get("censored")
     if censored is not None:
         said.append(
             f"The outcome of up to {percent(censored['share'])} of the episodes "

@@ -142,7 +142,7 @@ class Service:
         self._refreshing = io.lock()
         self._clean = False  # True if all counted messages have been removed
         content = self._content()
-        self.told = content
+        self.content = content
         signature = key.sign("discreet service, 1", content)
         store.bind_key(key.public)
         if isinstance(self.writer, Writer):
@@ -580,12 +580,12 @@ class Service:
         except Exception:  # a database driver can raise any exception
             database = False
         good = database and not self.failed
-        told = {
+        health = {
             "status": "ok" if good else "failing", "version": __version__, "turn": self.turn,
             "over": self.over, "database": database,
             "makes_releases": self.writer.token is not None, "failed": self.failed,
         }  # fmt: skip
-        return _json(200 if good else 503, told)
+        return _json(200 if good else 503, health)
 
 
 Scope = MutableMapping[str, Any]
@@ -629,11 +629,14 @@ class Door:
         except Exception as error:
             log.error("a request could not be answered: %s %s", type(error).__name__, where(error))
             if not begun:
-                words = {"reason": "broken", "words": "the service failed at this request: it was told"}
+                words = {
+                    "reason": "broken",
+                    "words": "the service failed at this request; its log says where",
+                }
                 await _json(500, words)(scope, receive, send)
 
 
-def _told_of(service: Service, request: Request, error: ServiceError | SQLAlchemyError) -> Response:
+def _error_response(service: Service, request: Request, error: ServiceError | SQLAlchemyError) -> Response:
     """Count a failed request, and return its answer."""
     reason = error.reason if isinstance(error, ServiceError) else "busy"
     service.count(request.url.path, reason)
@@ -671,7 +674,7 @@ class Lane:
         try:
             response = await short(request)
         except (ServiceError, SQLAlchemyError) as error:
-            response = _told_of(self._service, request, error)
+            response = _error_response(self._service, request, error)
         await response(scope, receive, send)
 
 
@@ -705,7 +708,7 @@ class _Uncreated:
             yield metric
 
 
-def _untold() -> dict[str, Any]:
+def _without_telemetry() -> dict[str, Any]:
     """Return the arguments that disable FastAPI's telemetry.
 
     Some versions of FastAPI export traces if environment variables request it.
@@ -750,7 +753,7 @@ def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
     async def front() -> Response:
         study, code = service.study, 200
         try:
-            text = await service.io.in_thread(page, study, service.store, service.told, service.failed)
+            text = await service.io.in_thread(page, study, service.store, service.content, service.failed)
         except SQLAlchemyError as error:
             text, code = trouble_page(study, cause(error)), 503
         headers = {
@@ -768,11 +771,11 @@ def _handle_errors(app: FastAPI, service: Service) -> None:
 
     @app.exception_handler(ServiceError)
     async def refusal(request: Request, error: ServiceError) -> Response:
-        return _told_of(service, request, error)
+        return _error_response(service, request, error)
 
     @app.exception_handler(SQLAlchemyError)
     async def broken(request: Request, error: SQLAlchemyError) -> Response:
-        return _told_of(service, request, error)
+        return _error_response(service, request, error)
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:
@@ -790,11 +793,11 @@ def _describe(app: FastAPI, service: Service) -> None:
     """Extend the application's OpenAPI description by the operator's token and an example message for an open
     plan.
     """
-    told = app.openapi
+    original = app.openapi
 
     def openapi() -> dict[str, Any]:
         """Return the description, with a message for an open plan as an example."""
-        found = told()
+        found = original()
         if service.takes_people:
             described.declare_operator(found)
         example = service.example() if service.takes_people else None
@@ -843,7 +846,7 @@ def application(service: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # behind a proxy, a redirect would lead to an address without TLS
-        **_untold(),
+        **_without_telemetry(),
     )
 
     # Only requests that devices make are allowed. Cookies and the operator's token are not allowed.

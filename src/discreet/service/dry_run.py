@@ -25,11 +25,11 @@ from discreet.service.server import all_in_background
 from discreet.service.study_config import Study
 from discreet.service.system_io import SYSTEM
 
-__all__ = ["Rehearsal", "people_of", "promised_by", "rehearse"]
+__all__ = ["DryRun", "people_of", "promised_by", "run_dry"]
 
 
 @dataclass(frozen=True, eq=False)
-class Rehearsal:
+class DryRun:
     """Results of a dry run.
 
     Parameters
@@ -83,23 +83,23 @@ def people_of(study: Study, place: PlanReservation, user: int) -> tuple[Any, Any
 _AT_ONCE = 500  # number of users that request places together
 
 
-def rehearse(
+def run_dry(
     study: Study,
-    told: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int], None] = lambda _: None,
     opened: Callable[[str], None] = lambda _: None,
-    ended: Callable[[Rehearsal], None] = lambda _: None,
-) -> Rehearsal:
+    ended: Callable[[DryRun], None] = lambda _: None,
+) -> DryRun:
     """Run the service of a study with simulated users, until all users have taken part.
 
     Parameters
     ----------
-    study : result of :meth:`~discreet.service.study_config.Study.rehearsed`
-    told : function that is called with the number of users who have answered so far
+    study : result of :meth:`~discreet.service.study_config.Study.for_dry_run`
+    progress : function that is called with the number of users who have answered so far
     opened : function that is called with the address of the service
     ended : function that is called with the results, while the service still answers requests
     """
     begun, world, crowd = SYSTEM.monotonic(), study.world, _Crowd(study)
-    with tempfile.TemporaryDirectory(prefix="discreet-rehearsal-") as folder:
+    with tempfile.TemporaryDirectory(prefix="discreet-dry-run-") as folder:
         new_key(Path(folder) / "key")
         key = read_private_key(Path(folder) / "key")
         with all_in_background(study, Path(folder), key) as (url, front, address, service):
@@ -108,12 +108,12 @@ def rehearse(
             shuffler = url if study.shuffled else None
             with Client(url, key.public, promised=promised_by(study), shuffler=shuffler) as client:
                 while crowd.came < study.users:
-                    crowd.come(client, tickets[crowd.came : crowd.came + _AT_ONCE], told)
+                    crowd.come(client, tickets[crowd.came : crowd.came + _AT_ONCE], progress)
                 while not service.store.about()["over"]:
                     SYSTEM.pause(0.01)
                 releases = int(service.store.about()["turn"])
             best = planning.optimal_values(world)[0]
-            found = Rehearsal(
+            found = DryRun(
                 study.users,
                 releases,
                 SYSTEM.monotonic() - begun,
@@ -135,7 +135,7 @@ class _Crowd:
         self.last: Any = None
         self._policies: dict[int, float] = {}
 
-    def come(self, client: Client, tickets: Sequence[str], told: Callable[[int], None]) -> None:
+    def come(self, client: Client, tickets: Sequence[str], progress: Callable[[int], None]) -> None:
         """Let the next users request places, act and send messages. If no place is free, wait briefly."""
         places = client.places(tickets)
         given = [one for one in places if isinstance(one, PlanReservation)]
@@ -144,7 +144,7 @@ class _Crowd:
             if answer["status"] != "counted":
                 raise RuntimeError(f"a message was refused: {answer['status']}")
         self.came += len(given)
-        told(self.came)
+        progress(self.came)
         if len(given) < len(tickets):
             if any(isinstance(one, Turned) and one.reason != "full" for one in places):
                 raise RuntimeError("a place was refused")

@@ -166,12 +166,12 @@ def frozen(study: Study, store: Store) -> Study:
     if study.frozen_as == (text, stated):
         return study
     mechanism = mechanism_of(text)
-    told = json.loads(stated)
-    _check_loss(mechanism.guarantee, told)
+    stated_guarantee = json.loads(stated)
+    _check_loss(mechanism.guarantee, stated_guarantee)
     found = object.__new__(type(study))
     put = found.__dict__.update
     put(study.__dict__)
-    put(mechanism=mechanism, schedule=mechanism.schedule, stated=told, frozen_as=(text, stated))
+    put(mechanism=mechanism, schedule=mechanism.schedule, stated=stated_guarantee, frozen_as=(text, stated))
     found.__dict__.pop("guarantee", None)
     return found
 

@@ -64,7 +64,7 @@ def set_first_row(study: Study, store: Store, key: PrivateKey) -> None:
     known = rows[-1]["content"]["recovery"]
     if known != study.recovery:
         raise ValueError(
-            f"service.recovery = {checks.said(study.recovery)}: is not the key that clients were told, "
+            f"service.recovery = {checks.said(study.recovery)}: is not the key that clients know, "
             f"{known!r}; discreet serve --rotate-key changes it"
         )
 

@@ -67,9 +67,9 @@ def _body(schema: Any, examples: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def declare_operator(told: dict[str, Any]) -> None:
-    """Declare the operator's bearer token in ``told``, an OpenAPI description."""
-    schemes = told.setdefault("components", {}).setdefault("securitySchemes", {})
+def declare_operator(description: dict[str, Any]) -> None:
+    """Declare the operator's bearer token in ``description``, an OpenAPI description."""
+    schemes = description.setdefault("components", {}).setdefault("securitySchemes", {})
     schemes["operator"] = {
         "type": "http",
         "scheme": "bearer",
@@ -77,9 +77,9 @@ def declare_operator(told: dict[str, Any]) -> None:
     }
 
 
-def show_example(told: dict[str, Any], message: dict[str, Any]) -> None:
-    """Replace the example messages in ``told``, an OpenAPI description, by ``message``."""
-    body = told["paths"]["/messages"]["post"]["requestBody"]["content"]["application/json"]
+def show_example(description: dict[str, Any], message: dict[str, Any]) -> None:
+    """Replace the example messages in ``description``, an OpenAPI description, by ``message``."""
+    body = description["paths"]["/messages"]["post"]["requestBody"]["content"]["application/json"]
     body["examples"] = {"one": {"value": message}, "many": {"value": {"messages": [message]}}}
 
 

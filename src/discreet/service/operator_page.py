@@ -45,7 +45,7 @@ button { font: inherit; padding: .4rem .8rem; }
 # sections.
 _SCRIPT = """
 "use strict";
-const button = document.getElementById("live"), told = document.getElementById("asked");
+const button = document.getElementById("live"), note = document.getElementById("asked");
 let live = true;
 button.hidden = false;
 button.addEventListener("click", () => {
@@ -60,10 +60,10 @@ async function update() {
     if (!answer.ok) throw new Error();
     fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   } catch {
-    told.textContent = "The service does not answer: what is shown may be old.";
+    note.textContent = "The service does not answer: what is shown may be old.";
     return;
   }
-  told.textContent = "";
+  note.textContent = "";
   for (const part of document.querySelectorAll("[data-live]")) {
     const other = fresh.getElementById(part.id);
     if (!other || other.innerHTML === part.innerHTML) continue;
@@ -115,10 +115,10 @@ def _shuffled(store: Store, turn: int, users: int, over: bool) -> Iterator[Block
     if last is not None:
         content = json.loads(last)["content"]
         came, absent = int(content["users"]), int(content["absent"])
-        told = f"The last complete batch had {_count(came + absent)}; {came:,} answered in time"
+        line = f"The last complete batch had {_count(came + absent)}; {came:,} answered in time"
         if content["counts"] is None:
-            told += ": too few for the guarantee, so nothing was released about this batch"
-        yield Paragraph(f"{told}.")
+            line += ": too few for the guarantee, so nothing was released about this batch"
+        yield Paragraph(f"{line}.")
 
 
 def _releases(store: Store, turn: int) -> Table:
@@ -266,7 +266,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
         else _html([Paragraph("The study is over." if over else _working(study, store, plans))])
     )
     rehearsal = (
-        "<p class='bad'>This is a rehearsal: its noise protects no one.</p>" if statement["rehearsal"] else ""
+        "<p class='bad'>This is a dry run: its noise protects no one.</p>" if statement["rehearsal"] else ""
     )
     name = escape(study.name)
     doing = Heading(2, f"What the policy {'did last' if over else 'does now'}")

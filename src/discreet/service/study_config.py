@@ -390,7 +390,7 @@ class Study:
         """
         return self.folder / name
 
-    # ------------------------------------------------------------------------ rehearsals
+    # ------------------------------------------------------------------------- dry runs
     @cached_property
     def world(self) -> TabularMDP:
         """Simulated MDP of a dry run. Raises ``ValueError`` if its layout differs from the study's layout."""
@@ -402,7 +402,7 @@ class Study:
             raise ValueError(f"rehearsal.env: has {mdp.layout}, must be that of the study, {self.layout}")
         return mdp
 
-    def rehearsed(self, users: int | None = None) -> Study:
+    def for_dry_run(self, users: int | None = None) -> Study:
         """Return a copy of the study with seeded noise, for simulated users. Seeded noise protects no user.
 
         users : number of simulated users, at least 1; by default, the number in the study. Raises

@@ -51,12 +51,12 @@ def check_free(out: Path) -> None:
         raise ValueError(f"out = {str(out)!r}: exists already, must be a new folder")
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     try:
-        rehearsal = hidden_beside(out)
-        rehearsal.mkdir(mode=0o700)
+        trial = hidden_beside(out)
+        trial.mkdir(mode=0o700)
         try:
-            os.replace(rehearsal, out)
+            os.replace(trial, out)
         except OSError:
-            rehearsal.rmdir()
+            trial.rmdir()
             raise
     except (OSError, ValueError) as error:
         raise ValueError(

@@ -84,4 +84,4 @@ def test_a_dry_run_of_the_schema_needs_no_flag_and_can_be_planned_again(made: Pa
     call("replan", "b/release.parquet", "--out", "c")
     for folder in ("b", "c"):
         assert json.loads(call("verify", folder, "--json").stdout)["ok"] is True
-        assert "A REHEARSAL" in Path(folder, "report.md").read_text()
+        assert "DRY RUN" in Path(folder, "report.md").read_text()

@@ -61,7 +61,7 @@ def released(
 
 def counted(asked: FirstVisits, people: Trajectories, noise: float, draw: np.random.Generator) -> VisitSums:
     """The sums of these people, by the plain definition, with noise."""
-    layout, told = asked.layout, asked.told(people)
+    layout, told = asked.layout, asked.to_records(people)
     visits, moves = np.zeros(layout.rows), np.zeros((layout.rows, layout.states))
     returns = np.zeros(layout.rows)
     seen = np.zeros((len(people), layout.states), bool)

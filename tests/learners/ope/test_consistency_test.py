@@ -139,7 +139,7 @@ def test_the_covariance_is_that_of_played_releases() -> None:
     study = Releases("ward", _ward(), 5)
     scores = []
     for draw in range(120):
-        found = consistency_of(study.told(8_000, 6.0, draw, draw))
+        found = consistency_of(study.draw_release(8_000, 6.0, draw, draw))
         size = found.contrasts.where.size
         assert size >= 8
         scores.append(np.r_[np.square(found.contrasts.value / found.contrasts.deviation).mean(),
@@ -160,7 +160,7 @@ def _ward() -> object:
 def test_a_lasting_hidden_cause_is_seen(name: str) -> None:
     study = Releases(name, PERSISTENT[name], 11)
     for draw in range(3):
-        found = consistency_of(study.told(20_000, 3.0, draw, draw))
+        found = consistency_of(study.draw_release(20_000, 3.0, draw, draw))
         assert found.contrasts.rejects
         assert found.contrasts.largest_z > 8.0
         assert found.contrasts.size > 0.01
@@ -168,7 +168,7 @@ def test_a_lasting_hidden_cause_is_seen(name: str) -> None:
 
 def test_the_same_release_gives_the_same_answer_and_is_not_changed() -> None:
     study = Releases("frail", PERSISTENT["frail"], 3)
-    release = study.told(5_000, 1.0, 0, 0)
+    release = study.draw_release(5_000, 1.0, 0, 0)
     before = [table.copy() for table in (release.visits, release.moves, release.returns)]
     one, other = consistency_of(release), consistency_of(release)
     np.testing.assert_array_equal(one.contrasts.value, other.contrasts.value)

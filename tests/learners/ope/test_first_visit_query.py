@@ -61,7 +61,7 @@ def by_hand(
 
 def released(asked: FirstVisits, people: Trajectories, privatizer: Any = None) -> Any:
     with (privatizer or NoPrivacy()).stored(asked.query(), Seeded(3)) as session:
-        session.submit_many(asked.told(people), np.arange(len(people)))
+        session.submit_many(asked.to_records(people), np.arange(len(people)))
         return session.release().keep()
 
 
@@ -101,7 +101,7 @@ def test_known_rewards_take_the_place_of_those_in_the_records() -> None:
     known = np.random.default_rng(2).random((4, 3, 2))
     asked = question(None, known_rewards=known)
     people = episodes(50)
-    told = asked.told(people)
+    told = asked.to_records(people)
     h = np.arange(4)
     wanted = known[h, people.states[:, :-1], people.actions][:, ::-1].cumsum(axis=1)[:, ::-1] / 4
     np.testing.assert_allclose(told.rewards[:, 1:], wanted)
@@ -123,7 +123,7 @@ def test_nobody_can_change_more_than_the_query_says() -> None:
     ]
     rows = []
     for one in people:
-        sums = asked.query().contribution(next(iter(asked.told(one))))
+        sums = asked.query().contribution(next(iter(asked.to_records(one))))
         rows.append(np.concatenate([(sums[name] / scale).ravel() for name, scale in scales.items()]))
     table = np.unique(np.array(rows), axis=0)
     worst = max(float(np.linalg.norm(table - row, axis=1).max()) for row in table)
@@ -158,14 +158,14 @@ def test_a_broken_record_is_refused(change: Any, message: str) -> None:
         arrays[name] = arrays[name].astype(float) if name == "rewards" else arrays[name]
         arrays[name][2, 1] = value
     with pytest.raises(ValueError, match=message):
-        question().told(Trajectories(**arrays))
+        question().to_records(Trajectories(**arrays))
 
 
 def test_an_inadmissible_action_is_refused_when_it_is_counted() -> None:
     asked, people = question(), episodes(5)
     actions = people.actions.copy()
     people.states[0, 0], actions[0, 0] = 1, 0
-    broken = asked.told(Trajectories(people.states, actions, people.rewards))
+    broken = asked.to_records(Trajectories(people.states, actions, people.rewards))
     with (
         NoPrivacy().stored(asked.query(), Seeded(0)) as session,
         pytest.raises(ValueError, match="not admissible in state 1"),
@@ -216,4 +216,4 @@ def test_groups_that_are_none_are_refused(group: Any, text: str) -> None:
     asked = FirstVisits(ProblemSpec(Layout(2, 1, 2), stationary=True, groups=3))
     people = Trajectories(np.zeros((2, 3), int), np.zeros((2, 2), int), np.zeros((2, 2)))
     with pytest.raises(ValueError, match=text):
-        asked.told(people, group)
+        asked.to_records(people, group)

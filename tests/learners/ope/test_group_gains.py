@@ -53,7 +53,7 @@ def everybody(asked: FirstVisits, rewards: tuple[float, ...]) -> Iterator[np.nda
             for r in itertools.product(rewards, repeat=horizon):
                 one = Trajectories(np.array([s]), np.array([a]), np.array([r], float))
                 for group in range(asked.groups):
-                    told = asked.told(one, np.array([group]))
+                    told = asked.to_records(one, np.array([group]))
                     sums = query.contribution(next(iter(told)))
                     yield np.concatenate([sums[name].ravel() for name in query.row_families])
 
@@ -145,7 +145,7 @@ def released(
     asked: FirstVisits, group: np.ndarray | None, people: Trajectories, epsilon: float | None, seed: int
 ) -> VisitSums:
     tally = PartialAggregate(asked.query(), None)
-    tally.add(asked.told(people, group))
+    tally.add(asked.to_records(people, group))
     cells, rows = tally.cells(), asked.layout.rows
     tables = cells[:rows], cells[rows:-rows].reshape(rows, -1), cells[-rows:]
     scales = dict.fromkeys(NAMES, 0.0) if epsilon is None else _scales(asked, epsilon)

@@ -158,7 +158,7 @@ def test_intervals_of_policies_from_the_training_part_hold_the_truth(epsilon: fl
     missed, signs = 0, []
     for draw in range(60):
         users = rollout_batch(mdp, policy_rows(mdp.layout, behaviour), 8000, 11, draw)
-        release = kept(question.query(), question.told(users), draw, epsilon)
+        release = kept(question.query(), question.to_records(users), draw, epsilon)
         policy = dr.learners.world_model(release, question.spec).plan()
         found = evaluate_policies(release, {"x": policy}, question.spec)
         gain, true = found.gains["x"], true_gain(mdp, behaviour, policy)
@@ -201,7 +201,7 @@ def test_as_before_everywhere_gains_exactly_nothing(stationary: bool) -> None:
     users = rollout_batch(mdp, policy_rows(mdp.layout, behaviour), 3000, 4, 0)
     if stationary:
         question = FirstVisits(spec_of(mdp.layout))
-        spec, release = question.spec, kept(question.query(), question.told(users), 1, 10.0)
+        spec, release = question.spec, kept(question.query(), question.to_records(users), 1, 10.0)
     else:
         spec = ProblemSpec(mdp.layout, returns=ReturnBounds(terminal=(5, 6)))
         release = kept(dr.DPAPVI().query(spec), users, 1, 10.0)
@@ -267,7 +267,7 @@ def test_an_origin_that_contradicts_is_refused() -> None:
     mdp, behaviour = world(1)
     question = FirstVisits(spec_of(mdp.layout))
     users = rollout_batch(mdp, policy_rows(mdp.layout, behaviour), 5000, 4, 0)
-    release = kept(question.query(), question.told(users), 1)
+    release = kept(question.query(), question.to_records(users), 1)
     spec = question.spec
     policy = dr.learners.world_model(release, spec, share=0.7).plan()
     assert evaluate_policies(release, {"x": policy}, spec, share=0.7).gains["x"].low > -1.0
@@ -278,7 +278,7 @@ def test_an_origin_that_contradicts_is_refused() -> None:
     whole = dr.learners.world_model(release, spec, part="whole").plan()
     with pytest.raises(ValueError, match="all of this release"):
         evaluate_policies(release, {"x": whole}, spec)
-    other = kept(question.query(), question.told(users), 2)
+    other = kept(question.query(), question.to_records(users), 2)
     assert evaluate_policies(other, {"x": policy}, spec, made="outside").level == 0.95
 
 
@@ -286,7 +286,7 @@ def test_bad_arguments_are_refused() -> None:
     mdp, behaviour = world(1)
     question = FirstVisits(spec_of(mdp.layout))
     users = rollout_batch(mdp, policy_rows(mdp.layout, behaviour), 100, 4, 0)
-    release = kept(question.query(), question.told(users), 1)
+    release = kept(question.query(), question.to_records(users), 1)
     for policies, said in (
         ({}, "policies = "),
         (np.full(7, 1), "policies = .*: must map names other than 'behaviour' to policies"),
@@ -308,6 +308,6 @@ def test_bad_arguments_are_refused() -> None:
         with pytest.raises(ValueError, match=r"spec.layout: must be that of the environment"):
             call(release, {"x": np.full((26, 8), -1)}, of_query)  # type: ignore[operator]
     plain = FirstVisits(ProblemSpec(mdp.layout, stationary=True))
-    other = kept(plain.query(), plain.told(users), 1)
+    other = kept(plain.query(), plain.to_records(users), 1)
     with pytest.raises(ValueError, match="outcomes"):
         evaluate_policies(other, {"x": np.full(7, 1)}, plain.spec)

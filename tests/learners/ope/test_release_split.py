@@ -48,7 +48,9 @@ def kept(query: CountQuery, people: Trajectories, privatizer: Any, randomness: A
 
 def first_visits(n: int = 2000, privatizer: Any = None, **more: Any) -> tuple[FirstVisits, KeptRelease]:
     asked = FirstVisits(ProblemSpec(LAYOUT, stationary=True), **more)
-    return asked, kept(asked.query(), asked.told(episodes(n)), privatizer or Central(epsilon=1.0, delta=1e-6))
+    return asked, kept(
+        asked.query(), asked.to_records(episodes(n)), privatizer or Central(epsilon=1.0, delta=1e-6)
+    )
 
 
 def arrays(release: Any, slots: int = 1) -> list[np.ndarray]:
@@ -148,7 +150,7 @@ def test_returns_follow_transitions_as_those_of_users_do() -> None:
     returns = ReturnBounds(terminal=(2, 3), outcomes={3: 1.0})
     asked = FirstVisits(ProblemSpec(Layout(4, 2, horizon), stationary=True, returns=returns))
     people = Trajectories(states, actions, np.zeros((n, horizon)))
-    told = asked.read(kept(asked.query(), asked.told(people), NoPrivacy()))
+    told = asked.read(kept(asked.query(), asked.to_records(people), NoPrivacy()))
     layout = asked.layout
     moved, earned = np.zeros((n, layout.rows, layout.states)), np.zeros((n, layout.rows))
     for i in range(n):
@@ -189,7 +191,7 @@ def test_steps_of_returns_change_returns_only() -> None:
     asked = FirstVisits(ProblemSpec(LAYOUT, stationary=True, returns=returns))
     drawn = episodes(3000)
     people = Trajectories(np.maximum.accumulate(drawn.states, axis=1), drawn.actions, drawn.rewards)
-    release = kept(asked.query(), asked.told(people), Central(epsilon=1.0, delta=1e-6))
+    release = kept(asked.query(), asked.to_records(people), Central(epsilon=1.0, delta=1e-6))
     plain, followed = (split_release(release, 0.5, x) for x in (None, return_steps(asked.read(release))))
     for one, other in zip(plain, followed, strict=True):
         visits, moves, returns = arrays(other)

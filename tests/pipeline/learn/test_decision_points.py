@@ -79,7 +79,7 @@ def learned(rows: Path, out: Path) -> Path:
     return out
 
 
-def test_the_change_is_found_shown_and_told_in_labels_and_units(folder: Path) -> None:
+def test_the_change_is_found_shown_and_stated_in_labels_and_units(folder: Path) -> None:
     report = json.loads((folder / "report.json").read_text())
     text = (folder / "report.md").read_text()
     assert report["better"]
@@ -391,7 +391,7 @@ def test_a_rehearsal_shows_nothing_of_anybody(rows: Path, tmp_path: Path) -> Non
     assert made.statement.document["verdict"]["kind"] == "shown"
     for page in ("statement.md", "officer.md"):
         text = (made.folder / page).read_text("utf-8")
-        assert "A rehearsal, nothing is shown of anybody. It would say: Shown, if " in text
+        assert "nothing is shown about real users. The verdict would be: Shown, if " in text
     assert [check.name for check in verify(made.folder) if not check.ok] == []
 
 

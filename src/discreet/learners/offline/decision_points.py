@@ -158,12 +158,12 @@ class DecisionPoints(Knobs):
         """Return a schedule with one release after all users. Users can follow any policy."""
         return Schedule.one_shot(users, plans="stochastic")
 
-    def told(self, people: Trajectories, spec: ProblemSpec, group: Ints | None = None) -> Trajectories:
+    def to_records(self, people: Trajectories, spec: ProblemSpec, group: Ints | None = None) -> Trajectories:
         """Convert the episodes of ``people`` to records that the first-visit query counts.
 
         group : (n,) group of each episode, integers in [0, G), if ``spec`` has groups.
         """
-        return self.question(spec).told(people, group)
+        return self.question(spec).to_records(people, group)
 
     def learn(
         self, release: Release | StepwiseRelease, spec: ProblemSpec, level: float = 0.95

@@ -365,10 +365,10 @@ class Linear(Knobs):
 
         Returns None if the gain cannot be estimated.
         """
-        told: list[Answer] = []
+        answers: list[Answer] = []
         for h in reversed(range(layout.horizon)):
-            told.append(core.model(h) if h < layout.horizon - 1 else core.pair(h, np.zeros(layout.states)))
-        found = followed(layout, features, policy, told[::-1], self._pure())
+            answers.append(core.model(h) if h < layout.horizon - 1 else core.pair(h, np.zeros(layout.states)))
+        found = followed(layout, features, policy, answers[::-1], self._pure())
         begun = core.start(found.values[0])
         return None if begun is None else found.gain(begun, _LEVEL, core.episodes, self._pure())
 
@@ -490,8 +490,8 @@ def replan_linear(
         Features with which the release was made.
     known_rewards : (H, S, A) in [0, 1], optional
     """
-    told = dict(release.features)
-    if fingerprint(features) != told:
+    stated = dict(release.features)
+    if fingerprint(features) != stated:
         raise ValueError("features: must be those of the release (table, bound, l1 and nonneg)")
     plan = learner.questions(release.layout, features, known_rewards=known_rewards is not None)
     found = learner.solve(release.layout, features, LoggedAnswers(release, plan), known_rewards)

@@ -143,18 +143,18 @@ _PLANS = 8
 # The share of explorers 1 and 2 starts to fall after n_0 users, the share of the optimistic explorer after
 # this factor times n_0. Releases with more noise need a larger factor, because correcting an optimistic
 # estimate then takes more users.
-_HOPE_EXACT, _HOPE_GAUSSIAN, _HOPE_LONG = 2.0, 16.0, 32.0
+_OPTIMISM_EXACT, _OPTIMISM_GAUSSIAN, _OPTIMISM_OTHER = 2.0, 16.0, 32.0
 
 
 def explorer_share(spec: ProblemSpec) -> float:
-    """Return the argument ``hope`` of :func:`explorers_among`. It depends only on the public budget.
+    """Return the argument ``optimism`` of :func:`explorers_among`. It depends only on the public budget.
 
-    The factor ``hope`` determines when the share of the optimistic explorer starts to fall.
+    The factor ``optimism`` determines when the share of the optimistic explorer starts to fall.
     """
     if spec.budget is not None and spec.budget.trust == "none":
-        return _HOPE_EXACT
+        return _OPTIMISM_EXACT
     gaussian = _approximate(spec) or (spec.budget is not None and spec.budget.trust == "shuffle")
-    return _HOPE_GAUSSIAN if gaussian else _HOPE_LONG
+    return _OPTIMISM_GAUSSIAN if gaussian else _OPTIMISM_OTHER
 
 
 def _noisy(spec: ProblemSpec) -> bool:
@@ -179,7 +179,7 @@ def _then_fewer(users: float, full: float) -> tuple[float, float]:
 
 
 def explorers_among(
-    users: int, share: float, hope: float = _HOPE_GAUSSIAN, noise: bool = True, end: float = math.inf
+    users: int, share: float, optimism: float = _OPTIMISM_GAUSSIAN, noise: bool = True, end: float = math.inf
 ) -> tuple[int, int, int, int]:
     """Return the number of users who follow each of the four explorers, among the first ``users`` users.
 
@@ -190,9 +190,9 @@ def explorers_among(
     - Explorers 1 and 2 together have the share ``share`` of the first n_0 = 1 000 / share users. After that,
       their share falls like 1 / sqrt(users).
     - Explorer 3, the optimistic explorer, starts when this share falls. For each user that explorers 1 and 2
-      lose because of the fall, it gets two users, as long as enough users remain. After ``hope`` n_0 users,
-      its share also falls like 1 / sqrt(users), because a large environment always has untried pairs. This
-      explorer costs little regret if no better policy is within its width.
+      lose because of the fall, it gets two users, as long as enough users remain. After ``optimism`` n_0
+      users, its share also falls like 1 / sqrt(users), because a large environment always has untried pairs.
+      This explorer costs little regret if no better policy is within its width.
     - Explorer 4, the maximum-uncertainty explorer, starts after n_0 users, and only if ``noise`` is True.
       With x = sqrt(n_0 / users), its share is ``share`` (x - x^2), and that of explorers 1 and 2 is ``share``
       x. For many users, the ratio of these two shares tends to 1. After n_1 = 64 n_0 users, explorer 4 is the
@@ -200,7 +200,7 @@ def explorers_among(
       Its users in a batch follow eight policies, in groups of equal size.
     """
     full = _MANY / share if share > 0.0 else math.inf
-    (many, many_moment), (searched, moment) = _then_fewer(users, full), _then_fewer(users, hope * full)
+    (many, many_moment), (searched, moment) = _then_fewer(users, full), _then_fewer(users, optimism * full)
     drawing = math.floor(share * (many - many_moment / end))
     hoping = min(_MORE * share, 1.0 - share) * (searched - many - (moment - many_moment) / end)
     seeking = 0.0
@@ -488,9 +488,9 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> Ints:
         share = float(self.tuned(spec).explore_share or 0.0)
-        hope, noise = explorer_share(spec), _noisy(spec)
+        optimism, noise = explorer_share(spec), _noisy(spec)
         end = math.inf if spec.users is None else float(spec.users)
-        counts = [explorers_among(n, share, hope, noise, end) for n in (before, before + batch)]
+        counts = [explorers_among(n, share, optimism, noise, end) for n in (before, before + batch)]
         first, last = np.array(counts)
         # The numbers are rounded separately, so their sum can be larger than the batch.
         more = np.maximum(0, last - first)

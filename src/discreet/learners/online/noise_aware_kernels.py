@@ -46,7 +46,7 @@ more measurement of the average over steps, with separate noise.
 - Estimate the variation over steps (``_residuals``) and the mean reward at every step (``_believe``). The
   prior of mean rewards is a distribution over pairs (``_prior``). Then shrink the row of each step towards
   the pooled row (``_shrink``).
-- Compute Q for each explorer, from a draw (``_explore``) or from the upper end (``_hope_for``) of the
+- Compute Q for each explorer, from a draw (``_explore``) or from the upper end (``_plan_upper``) of the
   approximate posterior. Then compute the optimistic Q (``_induct``) and the Q of the frontier explorer
   (``_reach``), and keep the model to predict the visits of the next users (``_foresee``).
 
@@ -124,12 +124,14 @@ _VARIATION = 0.02
 _ALIKE = 0.01  # Steps with a smaller error variance have about equal weight in the variation over steps.
 _MOST_FLOW = 2.0  # Predicted visits exceed a count by at most this number of its standard deviations.
 _FLOW_ERROR = 1.0  # Relative standard deviation of the visits that a rough model predicts.
-_HOPE = 0.6  # The optimistic reward is the mean plus this factor times its standard deviation ``unknown``.
+_REWARD_OPTIMISM = (
+    0.6  # The optimistic reward is the mean plus this factor times its standard deviation ``unknown``.
+)
 # Number of users at which the bonus of untried rows (constant UNTRIED) starts to fall like 1 / sqrt(users).
 _UNTRIED_USERS = 1_000.0
 _WIDTH = 0.3  # Width of explorer 1, in units of sqrt(ln(1 + users)).
 _WIDER = 1.5  # Width of explorer 2, in units of the width of explorer 1.
-_HOPEFUL = 2  # Index of the optimistic explorer, which plans with upper ends of the posterior.
+_OPTIMISTIC = 2  # Index of the optimistic explorer, which plans with upper ends of the posterior.
 # Index of the maximum-uncertainty explorer, which becomes the frontier explorer. Larger indices are further
 # plans of the frontier explorer.
 _SEEKING = 3
@@ -454,17 +456,17 @@ def noise_aware_step(
     coins = np.empty(4, np.uint64)
     reaches = users >= knobs[REACH_FROM]
     for e in range(trials.shape[0]):
-        if e == _HOPEFUL:
+        if e == _OPTIMISTIC:
             far = _FAR
             if knobs[FARTHER] > 0.0:
                 far = _NEAR
                 if number % _FARTHER_EACH == _FARTHER_EACH - 1:
                     far *= _FARTHER
-            _hope_for(problem, far * width, _CARRIED, False, model, moves_of, values, trials[e])
+            _plan_upper(problem, far * width, _CARRIED, False, model, moves_of, values, trials[e])
             continue
         if e >= _SEEKING:
             if e == _SEEKING and not reaches:
-                _hope_for(problem, _NEAR * width, 1.0, True, model, moves_of, values, trials[e])
+                _plan_upper(problem, _NEAR * width, 1.0, True, model, moves_of, values, trials[e])
             continue
         open_stream(ties, ROLE_EXPLORE, number, e, coins)
         normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)
@@ -1275,7 +1277,7 @@ def _induct(
             if known:
                 reward = known_rewards[h, r]
             else:
-                reward = min(1.0, rewards[c] + _HOPE * unknown[c])
+                reward = min(1.0, rewards[c] + _REWARD_OPTIMISM * unknown[c])
                 bonus += stat * np.sqrt(reward * (1.0 - reward)) * x + privacy * reward_spread[c]
             q[h, r] = min(left, reward + mean + bonus)
         _best(state_ptr, h, q, values)
@@ -1341,7 +1343,7 @@ def _explore(
 
 
 @inlined
-def _hope_for(
+def _plan_upper(
     problem: Problem,
     width: float,
     carried: float,
@@ -1389,7 +1391,7 @@ def _hope_for(
             values[h, s] = 0.0
             for r in range(state_ptr[s], state_ptr[s + 1]):
                 c = base_row + r
-                worth, hope, dark = 0.0, left, 0.0
+                worth, bonus, dark = 0.0, left, 0.0
                 if spread[c] < np.inf and sampling[c] < np.inf:
                     mean, by_sampling, by_noise = _next(model, moves, c, values, h + 1, centre, square)
                     upper = width * width * (by_sampling**2 + by_noise**2 + (hidden[c] * wide) ** 2)
@@ -1401,12 +1403,12 @@ def _hope_for(
                         more = width * np.sqrt(reward_spread[c] ** 2 + unknown[c] ** 2)
                         more += lucky * (1.0 - reward)
                         upper += min(1.0 - reward, more) ** 2
-                    worth, hope = reward + mean, np.sqrt(upper)
+                    worth, bonus = reward + mean, np.sqrt(upper)
                     if seeks:
                         x2 = (values.shape[1] * spread[c] * spread[c]) ** 2
                         dark = x2 / (x2 + _HIDDEN * _HIDDEN) * max(0.0, left - worth)
-                q[h, r] = min(left, worth + max(hope, dark))
-                values[h, s] = max(values[h, s], min(left, worth + max(carried * hope, dark)))
+                q[h, r] = min(left, worth + max(bonus, dark))
+                values[h, s] = max(values[h, s], min(left, worth + max(carried * bonus, dark)))
 
 
 @inlined

@@ -290,9 +290,9 @@ def consistency_of(sums: VisitSums) -> Consistency:
     if sums.question.returns.outcomes is None:
         none = np.zeros(0)
         nothing = _judged(np.zeros(0, np.int64), none, none, np.zeros((0, 0)), none)
-        untold = np.full(sums.layout.rows, np.nan)
+        unknown = np.full(sums.layout.rows, np.nan)
         return Consistency(
-            nothing, nothing, np.zeros(sums.layout.rows, bool), untold, untold, untold, model, False, scale
+            nothing, nothing, np.zeros(sums.layout.rows, bool), unknown, unknown, unknown, model, False, scale
         )
     return _Test(sums, model).run()
 

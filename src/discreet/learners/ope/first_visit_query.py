@@ -162,7 +162,7 @@ class FirstVisits:
             episodes=self.episodes,
         )  # fmt: skip
 
-    def told(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
+    def to_records(self, people: Trajectories, group: Ints | None = None) -> Trajectories:
         """Convert episodes to records of H + 1 steps whose rewards are the returns of the remaining episode.
 
         Raises ``ValueError`` if an array has a wrong shape, or if a state, a reward or a group is out of

@@ -91,14 +91,14 @@ def groups_of(path: Path, count: int, found: Consistency) -> tuple[GroupResult, 
     begins = sums.begins
     known = sums.visits[begins] > max(STANDS_OUT * sums.noise.visits, LEAST_USERS)
     outcome, gain = np.full((many, 3), np.nan), np.full((many, 4), np.nan)
-    told_of: list[int] = np.flatnonzero(known).tolist()
-    for group in told_of:
+    estimated: list[int] = np.flatnonzero(known).tolist()
+    for group in estimated:
         q, sd = mean_outcome(sums, int(begins[group]))
         outcome[group] = least + scale * np.clip([q, q - width * sd, q + width * sd], 0.0, 1.0)
     if count == 0:
         gain[:] = 0.0
     elif isinstance(path, TransitionPath) and sums.question.returns.censored is None:
-        for group, one in zip(told_of, group_gains(path, count, begins[known]), strict=True):
+        for group, one in zip(estimated, group_gains(path, count, begins[known]), strict=True):
             off = width * one.deviation
             ends = np.clip([one.estimate, one.estimate - off, one.estimate + off], -1.0, 1.0)
             gain[group] = scale * np.append(ends, one.noise)

@@ -152,8 +152,8 @@ class LinearGain:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as built-in types. The estimate is None if ``unseen`` is True."""
-        told = None if self.unseen else self.estimate
-        return asdict(self) | {"estimate": told, "shown": self.shown, "unseen": self.unseen}
+        estimate = None if self.unseen else self.estimate
+        return asdict(self) | {"estimate": estimate, "shown": self.shown, "unseen": self.unseen}
 
 
 class _StepModel(NamedTuple):
@@ -359,12 +359,12 @@ def ones_of(features: Features) -> Floats:
 
 
 def followed(
-    layout: Layout, features: Features, policy: Ints, told: Sequence[Answer], pure: bool = False
+    layout: Layout, features: Features, policy: Ints, answers: Sequence[Answer], pure: bool = False
 ) -> Follow:
     """Return the values of a policy (H, S) in the model that is estimated from the held-out half.
 
-    told : H answers, one for each step. The answer for the last step has a Gram matrix and a response instead
-    of a model. pure : True if the noise is Laplace noise.
+    answers : H answers, one for each step. The answer for the last step has a Gram matrix and a response
+    instead of a model. pure : True if the noise is Laplace noise.
     """
     states, actions, horizon = layout.states, layout.actions, layout.horizon
     values, c = np.zeros((horizon + 1, states)), ones_of(features)
@@ -375,7 +375,7 @@ def followed(
     span_basis = span.Vh[1e-9 * span.S.max() < span.S].T
     steps: list[_StepModel] = []
     for h in reversed(range(horizon)):
-        answer = told[h]
+        answer = answers[h]
         rewards = answer.rewards if answer.rewards is not None else answer.vector
         moved = answer.successors if answer.successors is not None else np.zeros((features.dimension, states))
         assert answer.gram is not None

@@ -380,9 +380,9 @@ class PartialAggregate:
         **Raw data.** If partial aggregates can be merged, the sum of their integers equals the integers of
         the merged partial aggregate.
         """
-        told = np.array([self._people, self._episodes], np.int64)
+        totals = np.array([self._people, self._episodes], np.int64)
         sums = (checked_on_grid(self._sums, self.grid) * self.grid).astype(np.int64)
-        return np.concatenate([told, *(counts.astype(np.int64) for counts in self._counts), sums.ravel()])
+        return np.concatenate([totals, *(counts.astype(np.int64) for counts in self._counts), sums.ravel()])
 
     @classmethod
     def of_units(cls, query: CountQuery, grid: int, units: NDArray[np.int64]) -> PartialAggregate:
@@ -394,12 +394,12 @@ class PartialAggregate:
         """
         new = cls(query, grid)
         cells = new._counts[0].size
-        told, counts, sums = np.split(units, [2, 2 + cells * len(new._counts)])
+        totals, counts, sums = np.split(units, [2, 2 + cells * len(new._counts)])
         if units.dtype != np.int64 or units.shape != (2 + cells * len(new._counts) + new._sums.size,):
             raise ValueError("units: must be as many 64-bit integers as the query has cells, and two more")
         if not ((counts >= 0) & (counts <= _MOST_COUNT)).all():
             raise ValueError("units: counts must be 32-bit integers")
-        new._people, new._episodes = int(told[0]), int(told[1])
+        new._people, new._episodes = int(totals[0]), int(totals[1])
         new._counts = list(counts.astype(np.uint32).reshape(len(new._counts), cells))
         new._sums = sums.reshape(new._sums.shape) / grid
         new.check()

@@ -160,10 +160,10 @@ class Budgeted(Knobs):
         """
         mu = self._target_mu(discrete)
         options: list[tuple[AdditiveNoise, Floats, float]] = []
-        told = TRANSITIONS
+        family = TRANSITIONS
         if query.layout.states == 1 and not query.known_rewards:
-            told = CENTERED_REWARDS if query.center_rewards else REWARDS
-        at = list(query.row_families).index(told)
+            family = CENTERED_REWARDS if query.center_rewards else REWARDS
+        at = list(query.row_families).index(family)
         if laplace and self.noise in ("laplace", "auto") and self.epsilon is not None:
             scales = self._laplace(query, levels)
             if not discrete and self._numerical(query, LAPLACE, discrete, fresh):
