@@ -18,7 +18,12 @@ from discreet.cli.common import app
 from discreet.cli import simulate as simulations  # noqa: F401
 from discreet.cli import tune as tuning  # noqa: F401
 from discreet.cli import prepare  # noqa: F401
-from discreet.cli import learn as stored  # noqa: F401
+from discreet.cli import learn  # noqa: F401
+from discreet.cli import aggregate  # noqa: F401
+from discreet.cli import power  # noqa: F401
+from discreet.cli import verify  # noqa: F401
+from discreet.cli import ledger  # noqa: F401
+from discreet.cli import synthesize  # noqa: F401
 from discreet.cli import evaluate  # noqa: F401
 from discreet.cli import judge  # noqa: F401
 from discreet.cli import keys as owner  # noqa: F401

@@ -65,7 +65,7 @@ def _write(
     """
     from contextlib import nullcontext
 
-    from discreet.cli.learn import ledger_of, plugged
+    from discreet.cli.stored_options import ledger_of, plugged
     from discreet.utils.atomic_file import write_aside
 
     if out is not None and out.resolve().is_relative_to(folder.resolve()):

@@ -9,7 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from discreet.cli.common import JsonFlag, check_files, command, console, print_json, say, typed_pairs
-from discreet.cli.learn import BudgetDelta, BudgetEpsilon, BudgetRho, LedgerOption, rows_bar, source_of
+from discreet.cli.stored_options import (
+    BudgetDelta,
+    BudgetEpsilon,
+    BudgetRho,
+    LedgerOption,
+    rows_bar,
+    source_of,
+)
 
 _KEYS = {"cap": float, "expected": float, "least": float, "level": float}
 

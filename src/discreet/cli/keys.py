@@ -83,7 +83,7 @@ def sign(
     """Verify a folder of `discreet learn`, and sign its present content."""
     from contextlib import nullcontext
 
-    from discreet.cli.learn import ledger_of, plugged
+    from discreet.cli.stored_options import ledger_of, plugged
     from discreet.ledger.signatures import read_private_key
     from discreet.pipeline.approve import sign as signed
 

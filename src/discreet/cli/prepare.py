@@ -18,7 +18,7 @@ from discreet.cli.common import (
     say,
     typed_pairs,
 )
-from discreet.cli.learn import SourceOption, SqlOption, queried, rows_bar, source_of
+from discreet.cli.stored_options import SourceOption, SqlOption, queried, rows_bar, source_of
 
 _FILES = "Parquet or CSV files, folders, s3://..., or duckdb://FILE?table=NAME."
 

@@ -11,7 +11,6 @@ import pytest
 from commands import ALL, RUNNER, call
 
 from discreet import cli, registry
-from discreet.cli.learn import queried
 from discreet.core.layout import Layout
 from discreet.data.schema import Schema, write_schema
 from discreet.pipeline.learned_files import default_algorithm
@@ -204,13 +203,6 @@ def test_options_of_files_are_refused_by_name(place: Path) -> None:
         assert message in " ".join(call(*words, code=2).stderr.split())
 
 
-def test_a_query_reads_the_database_or_the_given_files() -> None:
-    assert queried(["a.csv", "b.csv"], None) == (["a.csv", "b.csv"], None)
-    assert queried(["a.csv", "duckdb://"], "q") == (["duckdb://"], ["a.csv"])
-    assert queried(["duckdb://a.db", "b.csv"], "q") == (["duckdb://a.db", "b.csv"], None)
-    assert queried(None, "q") == (["duckdb://"], None)
-
-
 def test_no_command_has_too_many_options() -> None:
     assert {name: len(offered(name)) for name in ALL if len(offered(name)) > MOST.get(name, 20)} == {}
 
@@ -242,15 +234,3 @@ def test_a_bound_of_returns_is_taken_where_the_help_says(place: Path, schema: st
     assert (done.exit_code == 0) == taken, done.output
     if algorithm == "decision-points":
         assert "must stand in the schema (return_bound = ...)" in " ".join(done.stderr.split())
-
-
-def test_gains_are_forecast_of_the_learner_that_runs(place: Path) -> None:
-    gain = ["--users", "60", *map(str, BUDGET), "--target-gain", "0.5", "--draws", "2"]
-    for more, message in (
-        ([], "learner = 'dp-apvi': must be decision-points"),
-        (["--learner", "decision-points"], "must be of a schema with stationary = true"),
-        (["--learner", "apvi"], "learner = 'apvi': must be decision-points"),
-    ):
-        done = RUNNER.invoke(cli.app, ["power", "--schema", "H.toml", *gain, *more])
-        assert done.exit_code == 2
-        assert message in " ".join(done.stderr.split())
