@@ -425,7 +425,7 @@ def fair_flips(
 
     A counter of another family has weight * M flips, where the weight is that of the family.
 
-    Raises ``ValueError`` if the flips would be more than ``users`` devices are able to draw. In most cases
+    Raises ``ValueError`` if ``users`` devices cannot draw as many flips as are needed. In most cases
     :func:`misses` detects this without computing the privacy-loss distribution.
     """
 

@@ -7,8 +7,8 @@ Let E = e^eps0, let a be the density of R(x0), and let b be the density of R(x1)
 ``Q0 = (E a - b) / (E - 1)`` and ``Q1 = (E b - a) / (E - 1)`` are not negative, because a and b differ by at
 most a factor E. Therefore both are densities. R(x0) is a mixture of Q0 and Q1 with odds E : 1, and R(x1) is a
 mixture with odds 1 : E. The density of any other user's response is at least max(a, b) / E >= (a + b) / (2 E)
-= (Q0 + Q1) / (2 E). Therefore, with probability 1 / E, this user sends a *clone*, whatever the user's input
-is. A clone is a sample of Q0 or of Q1, each with probability 1/2. Responses that are not clones are
+= (Q0 + Q1) / (2 E). Therefore, with probability 1 / E, this user sends a *clone*, for any input of the user.
+A clone is a sample of Q0 or of Q1, each with probability 1/2. Responses that are not clones are
 post-processing. Let C ~ Bin(n - 1, 1 / E) be the number of clones, and A ~ Bin(C, 1/2) the number of samples
 of Q0 among them. Let D be 1 if the replaced user's response is a sample of Q0, and 0 otherwise. The shuffled
 responses are dominated by the pair ``(A + D, C - A + 1 - D)``, where D is 1 with odds E : 1 for x0 and 1 : E

@@ -2,7 +2,7 @@
 
 The bound on epsilon is theorem 3.1 of Feldman, McMillan and Talwar 2021. The theorem is proved in
 :mod:`discreet.accounting.shuffle_amplification`. The bound depends on the number of users in a batch who
-follow the protocol. All of these users must use the same randomizer, whatever plan they follow.
+follow the protocol. All of these users must use the same randomizer, also if they follow different plans.
 """
 
 from __future__ import annotations

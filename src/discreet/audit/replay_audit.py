@@ -1,14 +1,14 @@
 r"""Replay audit: measure the largest change that one user causes in all outputs, under a learner's own plans.
 
 The learner is run once, and its public decisions are recorded. The public decisions are plans, batches,
-groups, shares, clipping thresholds and queries. These decisions are then replayed in other sessions, whatever
-the outputs of those sessions are. Therefore replays differ only in noise and records. If two replays have the
-same seed and one user's record is exchanged, the noise cancels. The difference of the two replays is the
-exact shift of all outputs. (Outputs are the sums, measurements and answers of all releases.) If two replays
-have the same records and different seeds, only the noise differs, and its covariance is estimated. The audit
-uses the stated guarantee. The audit uses no distribution, scale or mixing that a mechanism states. Therefore
-it detects errors that audits based on such statements cannot detect, for example a plan that the session does
-not carry out.
+groups, shares, clipping thresholds and queries. These decisions are then replayed in other sessions,
+independently of the outputs of those sessions. Therefore replays differ only in noise and records. If two
+replays have the same seed and one user's record is exchanged, the noise cancels. The difference of the two
+replays is the exact shift of all outputs. (Outputs are the sums, measurements and answers of all releases.)
+If two replays have the same records and different seeds, only the noise differs, and its covariance is
+estimated. The audit uses the stated guarantee. The audit uses no distribution, scale or mixing that a
+mechanism states. Therefore it detects errors that audits based on such statements cannot detect, for example
+a plan that the session does not carry out.
 
 **The metric.** Cells of a family that are noisy at the same releases are exchangeable. Let the vector d be
 the shift of one cell in all outputs. Let C be the covariance matrix of a cell's outputs, estimated over cells

@@ -1,4 +1,6 @@
-"""Commands that write documents about a verified release for people outside: registry and crosswalk."""
+"""Commands that write documents about a verified release for readers outside the project: registry,
+crosswalk.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def crosswalk(
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Verify a folder, and write a page: its numbers beside texts that regulators read, no verdicts."""
+    """Verify a folder, and write a page that puts its numbers beside texts for regulators, without
+    verdicts.
+    """
     from discreet.pipeline.disclosures import crosswalk as page
 
     _write("page", folder, out, (ledger, no_ledger, plugin), as_json, page)

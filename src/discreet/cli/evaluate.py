@@ -38,7 +38,7 @@ def evaluate(
     run_code: Annotated[bool, typer.Option("--run-code", help="Execute a policy.py.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Estimate the gain of any policy over what people did, from a release, without data or budget."""
+    """Estimate the gain of any policy over the behaviour policy, from a release, without data or budget."""
     if from_release is None:
         raise ValueError("from-release is missing: give --from-release DIR, a folder that `learn` made")
     from discreet.core import checks

@@ -48,7 +48,9 @@ StayOption = Annotated[
     int,
     typer.Option(help="With --dry-run: number of seconds for which the operator's page stays available."),
 ]
-OperatorOption = Annotated[bool, typer.Option("--operator", help="Print a new operator's token, and exit.")]
+OperatorOption = Annotated[
+    bool, typer.Option("--operator", help="Print a new operator's token for POST /tickets, and exit.")
+]
 RotateOption = Annotated[
     bool, typer.Option("--rotate-key", help="Replace the service's key by a new one, and exit.")
 ]
@@ -64,19 +66,11 @@ DatabaseOption = Annotated[
     str | None,
     typer.Option(
         envvar="DISCREET_DATABASE",
-        help="File of SQLite, or SQLAlchemy's URL (default: study.sqlite beside the study file).",
+        help="File of SQLite, or SQLAlchemy's URL. Default: study.sqlite or shuffler.sqlite.",
     ),
 ]
-ShufflerTokenOption = Annotated[
-    bool, typer.Option("--operator", help="Print a new token for POST /tickets, and exit.")
-]
-ShufflerDatabaseOption = Annotated[
-    str | None,
-    typer.Option(
-        envvar="DISCREET_DATABASE",
-        help="File of SQLite, or SQLAlchemy's URL (default: shuffler.sqlite beside the study).",
-    ),
-]
+HostOption = Annotated[str, typer.Option(help="Address on which to listen.")]
+PortOption = Annotated[int, typer.Option(help="Port on which to listen.")]
 ShufflerKeyOption = Annotated[
     bool, typer.Option("--key", help="Print this shuffler's public key (made if there is none), and end.")
 ]
@@ -89,8 +83,8 @@ ServiceKeyOption = Annotated[
 def serve(
     study: Annotated[Path, typer.Argument(help="The study file (TOML; docs/service.md).")],
     database: DatabaseOption = None,
-    host: Annotated[str, typer.Option(help="Address on which to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port on which to listen.")] = 8080,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8080,
     check: CheckOption = False,
     dry_run: DryRunOption = None,
     stay: StayOption = 0,
@@ -110,10 +104,10 @@ def serve(
     check_installed()
     if recovery_key is not None and not rotate_key:
         raise ValueError("--recovery-key: must be given with --rotate-key")
-    if sum((check, dry_run is not None, tickets is not None, operator, new_head, migrate, rotate_key)) > 1:
-        raise ValueError(
-            "--check, --dry-run, --tickets, --operator, --new-head, --migrate, --rotate-key: one only"
-        )
+    _at_most_one(
+        check=check, dry_run=dry_run, tickets=tickets, operator=operator, new_head=new_head, migrate=migrate,
+        rotate_key=rotate_key,
+    )  # fmt: skip
     if stay < 0 or (stay and dry_run is None):
         raise ValueError(f"--stay = {stay}: must be a number of seconds, with --dry-run")
     announce_compilation()
@@ -128,11 +122,8 @@ def serve(
     if dry_run is not None:
         _run_dry(found, dry_run, stay, as_json)
         return
-    if new_head:
-        _begin_head(found, where)
-        return
-    if migrate:
-        _migrate(found, where)
+    if new_head or migrate:
+        (_begin_head if new_head else _migrate)(found, where)
         return
     if rotate_key:
         _rotate(found, where, recovery_key)
@@ -156,12 +147,12 @@ def shuffler(
     ],
     service: Annotated[str | None, typer.Option(help="Address of the service.")] = None,
     service_key: ServiceKeyOption = None,
-    database: ShufflerDatabaseOption = None,
-    host: Annotated[str, typer.Option(help="Address on which to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port on which to listen.")] = 8081,
+    database: DatabaseOption = None,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8081,
     key: ShufflerKeyOption = False,
     tickets: TicketsOption = None,
-    operator: ShufflerTokenOption = False,
+    operator: OperatorOption = False,
     new_head: NewHeadOption = False,
     migrate: MigrateOption = False,
     as_json: JsonFlag = False,
@@ -171,8 +162,7 @@ def shuffler(
     from discreet.service.dependencies import check_installed
 
     check_installed()
-    if sum((key, tickets is not None, operator, new_head, migrate)) > 1:
-        raise ValueError("--key, --tickets, --operator, --new-head, --migrate: give one of them")
+    _at_most_one(key=key, tickets=tickets, operator=operator, new_head=new_head, migrate=migrate)
     from discreet.service import server as running
 
     file = study.parent / "shuffler.key"
@@ -189,11 +179,8 @@ def shuffler(
 
     found = read_study(study, tuple(plugin or ()))
     where = database or str(found.path("shuffler.sqlite"))
-    if new_head:
-        _begin_head(found, where)
-        return
-    if migrate:
-        _migrate(found, where)
+    if new_head or migrate:
+        (_begin_head if new_head else _migrate)(found, where)
         return
     if tickets is not None or operator:
         _issue(running.opened_shuffler(found, where), tickets, as_json)
@@ -205,6 +192,13 @@ def shuffler(
         found, where, running.shuffler_key_at(file, make=False), service, service_key, host, port,
         lambda url: say(f"discreet: shuffler of {found.name} at {url}, database {shown}"),
     )  # fmt: skip
+
+
+def _at_most_one(**given: object) -> None:
+    """Raise ``ValueError`` if more than one of these options has a value other than None and False."""
+    if sum(one is not None and one is not False for one in given.values()) > 1:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ValueError(f"{names}: give one of them")
 
 
 def _print_statement(study: Study, as_json: bool) -> None:

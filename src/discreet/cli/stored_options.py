@@ -216,8 +216,8 @@ def ledger_of(
 ) -> Ledger | None:
     """Open the ledger with which a folder is compared.
 
-    It is the given ledger. Otherwise, if the folder has a ledger entry, it is the default ledger. Returns
-    None if this file does not exist, or if the folder has no ledger entry.
+    This is ``ledger``, if given. Otherwise it is the default ledger, if the folder has a ledger entry.
+    Returns None if this file does not exist, or if the folder has no ledger entry.
 
     - recorded : True if the folder has an entry; None to read that from its statement.
     """

@@ -90,7 +90,7 @@ def synthesize(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write synthetic users of a release's model, and how far they are from the people of the release."""
+    """Write synthetic users from a release's model, and their distance from the real users of the release."""
     from discreet.pipeline.synthetic_users import synthesize as make
 
     with rows_bar() as progress:
@@ -116,7 +116,7 @@ def synthesize(
 
 
 def _print_utility(utility: Utility) -> None:
-    """Print the distances of synthetic users from people, and the values of simple policies."""
+    """Print the distances of synthetic users from real users, and the values of simple policies."""
     to = console()
     to.print(f"Total variation between people and synthetic users, at level {utility.level:g}:")
     table = new_table("", "estimate", "interval", right=("estimate",))

@@ -181,7 +181,7 @@ class AllSteps(Over):
 
 @dataclass(frozen=True)
 class FirstVisitRecords(Over):
-    """Only the record of a user's first visit to each state is counted, at whatever step it occurs."""
+    """Only the record of a user's first visit to each state is counted. The visit can occur at any step."""
 
     def counts(self, states: Ints, step: int) -> bool:
         return not bool((states[:step] == states[step]).any())

@@ -2,7 +2,7 @@
 
 The streams of a seeded run are indexed by (seed, run, role, index), so equal seeds give equal results in any
 order and with any number of workers. Seeded noise protects no user, because anyone who knows the seed can
-subtract it. The guarantee of a seeded run says so. Secure noise is exact, discrete, and drawn from the
+subtract it. The guarantee of a seeded run states this. Secure noise is exact, discrete, and drawn from the
 operating system's cryptographic source. Secure noise has no seed.
 """
 

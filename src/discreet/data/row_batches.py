@@ -351,8 +351,8 @@ def open_source(
     delimiter, decimal, encoding : str
         Format of CSV files. If no delimiter is given, comma, semicolon, tab and bar are tried. The delimiter
         is the one with which the first line has the schema's columns.
-    synthetic_input : bool
-        True if all sources contain synthetic users (``discreet synthesize``), which are not people.
+    synthetic_input : bool True if all sources contain synthetic users (``discreet synthesize``), which are
+        not real users.
 
     Raises
     ------

@@ -52,7 +52,7 @@ def facts_in(text: Any) -> dict[str, Any]:
 def check_mark(
     marks: Iterable[tuple[str, Facts | None]], dataset: str | None, allowed: bool
 ) -> tuple[Facts, ...]:
-    """Return the distinct facts of synthetic sources; empty if the sources contain people.
+    """Return the distinct facts of synthetic sources; empty if the sources contain real users.
 
     Parameters
     ----------

@@ -448,7 +448,7 @@ class Client:
     pace : functions for the time, for waiting, and for random numbers.
     witness : (number, link) of the newest release that this user has seen; the attribute of this name has it
         after each plan. A plan with a smaller number is rejected, and so is a service whose log does not
-        contain this link: such a service was set back to an older database.
+        contain this link: such a service was restored from an older database.
 
     Raises ``ValueError`` for an invalid argument, and ``ImportError`` if ``key`` is given and
     ``cryptography`` is not installed.
@@ -597,7 +597,7 @@ class Client:
         return self.witness is not None and type(turn) is int and turn < self.witness[0]
 
     def _check_chain(self, book: Mapping[str, Any]) -> None:
-        """Check that the service was not set back, and remember its newest release."""
+        """Check that the service was not restored from an older database, and remember its newest release."""
         chain, seen = book.get("chain"), self.witness
         if seen is None and chain is None:  # a service of version 0.3.0
             return

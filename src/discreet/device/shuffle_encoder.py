@@ -21,9 +21,8 @@ C(m, k)) / 2^m`` in integer arithmetic. F is tabulated with 192 binary digits. R
 2^-192, which is below 2^-160. The table is used only if every floor(2^64 F(k)) is certain despite these
 errors.
 
-The noise bits do not depend on the trajectory. The integer y + noise of a single user is not private,
-whatever the distribution of the noise. Therefore the shuffler must output only the sum over users for each
-counter.
+The noise bits do not depend on the trajectory. The integer y + noise of a single user is not private, for any
+distribution of the noise. Therefore the shuffler must output only the sum over users for each counter.
 
 Sources: Tenenbaum et al. (2021); Bai et al. (2024), algorithm 4. In algorithm 4, the server receives integers
 of single users; here, the shuffler must output only sums over users.

@@ -1,4 +1,4 @@
-"""Documents about a folder of a release for people outside: registry record, and page for regulators.
+"""Documents about a release for readers outside the project: registry record, and page for regulators.
 
 Both are made only from a folder that verifies.
 """

@@ -98,10 +98,9 @@ class LearnConfig:
         purpose.
     synthetic : bool
         True if the data are synthetic. The statement then says this.
-    synthetic_input : bool
-        True if the data are synthetic users from the model of an earlier release
+    synthetic_input : bool True if the data are synthetic users from the model of an earlier release
         (:mod:`discreet.pipeline.synthetic_users`). Report and statement then say that intervals describe the
-        model, not people.
+        model, not real users.
     compare : tuple of StationaryRule
         Rules to which the report compares the policy (:func:`discreet.reports.rule_files.read_rule`). Only
         for DecisionPoints, and only if the schema defines rewards by outcomes.

@@ -2,7 +2,7 @@
 
 A row of the log is one decision: context, action, the probability with which it was taken, and the reward.
 The schema has ``horizon = 1`` and ``[context]`` with ``propensity``. If the log has a column of users, each
-user has one row. Otherwise the unit of privacy is one row, and the schema must say so: ``unit =
+user has one row. Otherwise the unit of privacy is one row, and the schema must state this: ``unit =
 "impression"``. A person with k impressions then has k times the loss mu, or k^2 times rho, of one.
 
 The release, its sensitivity and the intervals are those of :mod:`discreet.learners.ope.logged_values`. The
@@ -33,7 +33,8 @@ from discreet.data.row_batches import BATCH_ROWS, Progress, open_source
 from discreet.data.schema import DECLARED, Schema, read_schema, write_schema
 from discreet.data.sources import Text, local_files, places_of
 from discreet.data.validate import DataError
-from discreet.learners.ope.logged_values import LogEstimate, LogForecast, LogQuestion, LogVerdict
+from discreet.learners.ope.logged_values import LogForecast, LogQuestion, LogVerdict
+from discreet.learners.ope.verdict import IntervalEstimate
 from discreet.ledger.ledger import Ledger, LedgerError, Reservation, spent
 from discreet.ledger.owner_rules import check_rules
 from discreet.mechanisms.dataset.clipped_sum import GRID, ClippedSum
@@ -374,7 +375,7 @@ def _results(verdict: LogVerdict, expects: LogForecast, schema: Schema) -> dict[
     low, high = schema.returns.bounds(1)
     unit = high - low
 
-    def scaled(one: LogEstimate, start: float) -> dict[str, float]:
+    def scaled(one: IntervalEstimate, start: float) -> dict[str, float]:
         ends = {name: start + unit * getattr(one, name) for name in ("estimate", "low", "high")}
         return ends | {name: unit * getattr(one, name) for name in ("deviation", "sampling", "noise")}
 

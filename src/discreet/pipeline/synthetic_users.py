@@ -4,8 +4,8 @@
 writes their trajectories with the schema of the release. This is post-processing: it costs no privacy budget,
 and the guarantee of the release covers the file.
 
-Synthetic users are not people. Every interval that is computed from them describes the model. The error of
-the model does not become smaller with more synthetic users. Therefore the files are marked
+Synthetic users are not real users. Every interval that is computed from them describes the model. The error
+of the model does not become smaller with more synthetic users. Therefore the files are marked
 (:mod:`discreet.data.synthetic_mark`), and readers of user data reject them by default.
 :mod:`discreet.pipeline.synthetic_utility` compares them with the held-out part of the release.
 
@@ -69,7 +69,7 @@ _OPTIONS = ("users", "members", "seed", "share", "readings")
 
 @dataclass(frozen=True, eq=False)
 class SyntheticData:
-    """File of synthetic users, and its comparison with the people of the release.
+    """File of synthetic users, and its comparison with the real users of the release.
 
     Attributes
     ----------

@@ -1,6 +1,6 @@
-r"""Comparison of synthetic users with the people of a release, on the part that the model does not use.
+r"""Comparison of synthetic users with the real users of a release, on the part that the model does not use.
 
-**Total variation.** Let p be a distribution of the people, and q the same distribution of the synthetic
+**Total variation.** Let p be a distribution of the real users, and q the same distribution of the synthetic
 users. Both are measured by the query of the release. The held-out part gives d = p - q + e with errors e of
 known standard deviations. Noise makes T = sum |d| / 2 too large. Let b = sqrt(2 / pi) sum sd(e) / 2, the mean
 of T if p = q. If the errors have mean zero, E|x + e| is between |x| and |x| + E|e|. Therefore E T is between
@@ -19,13 +19,13 @@ signed records a variance of at most k L n.
 
 **States** and **pairs**: p is the distribution of visited states, or of pairs (state, action). If the release
 is per step and not stationary, the distribution is over all steps. **Transitions**: for each pair, the total
-variation between the next states of people and of synthetic users, weighted by the people's share of the pair
-and summed. The artificial start state of first visits is not a state here, but the first state of an episode
-counts as a transition from it.
+variation between the next states of real and of synthetic users, weighted by the real users' share of the
+pair and summed. The artificial start state of first visits is not a state here, but the first state of an
+episode counts as a transition from it.
 
 **Values** are in the user's units of return: the mean return of the behaviour policy, and the gains of three
 policies over it. The policies take the most common action in each state, the least common action, or a
-uniform action. For people, the values are estimates from the held-out part, with a joint interval for all
+uniform action. For real users, the values are estimates from the held-out part, with a joint interval for all
 three gains (:func:`discreet.learners.ope.policy_gains.evaluate_policies`). For synthetic users, the values
 are exact.
 """
@@ -58,7 +58,7 @@ __all__ = ["Measured", "Utility", "total_variation", "utility_of"]
 
 @dataclass(frozen=True)
 class Measured:
-    """Estimate about the people of a release, with an interval.
+    """Estimate about the real users of a release, with an interval.
 
     Attributes
     ----------
@@ -275,7 +275,7 @@ def _simple(model: WorldModel) -> dict[str, Any]:
 
 
 def _usual(held: ReleasePart, spec: ProblemSpec, level: float) -> tuple[float, float, float]:
-    """Return the mean return of the people and its interval, in the user's units."""
+    """Return the mean return of the real users and its interval, in the data's units."""
     episodes = release_sizes(held)[1]
     if held.layout == spec.layout:
         scale = 1.0 if spec.returns is None else spec.returns.high - spec.returns.low

@@ -35,9 +35,8 @@ from discreet.utils.document import (
     text_of,
 )
 
-__all__ = ["CROSSWALK_NAME", "crosswalk_markdown", "crosswalk_texts"]
+__all__ = ["crosswalk_markdown", "crosswalk_texts"]
 
-CROSSWALK_NAME = "crosswalk.md"
 Document = Mapping[str, Any]
 
 

@@ -45,7 +45,7 @@ _UNPROTECTED = ("users", "second group", "leaks", "unstated", "compare")
 
 
 def check_protects(doc: Document) -> None:
-    """Raise ``ValueError`` if a statement protects no person, so that no document about people can be made.
+    """Raise ``ValueError`` if a statement protects no person: no document can be made for it.
 
     This is the case for synthetic data, for noise from a seed, for exact sums, and if the total of the
     releases in the ledger has no finite epsilon.

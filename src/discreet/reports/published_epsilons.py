@@ -1,7 +1,7 @@
 """Published deployments of differential privacy for comparison, with the numbers that their developers state.
 
 An epsilon is meaningful only together with its unit and its trust assumptions. The unit states which data,
-over which period, are exchanged or removed. If a source states no delta, the field ``delta`` says so.
+over which period, are exchanged or removed. If a source states no delta, the field ``delta`` states this.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class RuleReader:
         return stepped
 
     def _leave_out_empty(self, stepped: bool) -> None:
-        """Leave out the rows of a file with steps that have no action."""
+        """Leave out the rows of a file for steps without an action."""
         kept = [i for i, row in enumerate(self.rows) if row["action"] != "" or not stepped]
         self.rows, self.lines = [self.rows[i] for i in kept], [self.lines[i] for i in kept]
 

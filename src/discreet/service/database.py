@@ -528,7 +528,7 @@ class Store:
         return str(row[0]), str(row[1])
 
     def add_program(self, program: Mapping[str, Any], *, accepted: bool = False) -> None:
-        """Store the versions with which the study goes on.
+        """Store the versions with which the study continues.
 
         accepted : True if the operator accepted the learner of this version.
         """
@@ -666,7 +666,8 @@ class Store:
     def add_key_row(self, row: Mapping[str, Any]) -> None:
         """Store the next key of the service. A later key than the first becomes the current one.
 
-        Raises ``ValueError`` if a process serves the database, except for the first key.
+        The first key can be stored at any time. For a later key, raises ``ValueError`` if a process serves
+        the database.
         """
         number, public = int(row["content"]["number"]), row["content"]["public"]
         values = {"number": number, "body": json.dumps(row)}
@@ -754,7 +755,7 @@ class Store:
 
         Parameters
         ----------
-        stays : seconds that a user has from the place to the answer.
+        stays : seconds between a reservation and the deadline for its answer.
         closes_after : seconds for which a plan is open; None for no limit.
         """
         with self._writing() as connection:
@@ -832,8 +833,8 @@ class Store:
         """Mark expired reservations, and places that no user took in time, as absent. Returns the number of
         marked places.
 
-        stays : seconds that a user has from the place to the answer. A reservation that ends later than this
-            from now was written while the clock was fast, and is shortened.
+        stays : seconds between a reservation and the deadline for its answer. A reservation that ends later
+            than this from now was written while the clock was fast, and is shortened.
         """
         late = (_tickets.c.due <= now) | (_tickets.c.due > now + stays)
         with self._reading() as connection:  # usually nothing has expired, so no lock is needed

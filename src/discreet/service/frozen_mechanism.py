@@ -3,7 +3,7 @@
 The first start stores the mechanism (scales, decay, schedule) and the stated guarantee as JSON in the table
 ``program``. A later version of the library builds the mechanism from this JSON and does not calibrate again.
 Otherwise, a change of the calibration would change the noise of a running study. The later version computes
-the loss of the stored mechanism with its own accounting. The study goes on with the stated guarantee if the
+the loss of the stored mechanism with its own accounting. The study continues with the stated guarantee if the
 loss is at most the stated one. Otherwise, the start is refused.
 
 The learner reads only releases, so its plans are post-processing. Another learner cannot void the guarantee.

@@ -37,7 +37,7 @@ class Intake:
 
     Parameters
     ----------
-    stays : seconds that a user has from the place to the answer.
+    stays : seconds between a reservation and the deadline for its answer.
     after : function that is called after every write.
     closes_after : seconds for which a plan is open; None for no limit.
     io : clock, and the thread that writes.

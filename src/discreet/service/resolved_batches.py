@@ -2,7 +2,7 @@
 
 A reservation is resolved once: its user answers, or is marked absent. Let r be the number of resolved
 reservations, and 0 = t_0 < t_1 < ... < t_B = K the schedule. Batch i consists of the reservations that are
-resolved as number t_i + 1, ..., t_(i+1), whatever plan their users hold. The transaction that resolves a
+resolved as number t_i + 1, ..., t_(i+1), for any plan that their users hold. The transaction that resolves a
 reservation increases r and counts the reservation in its batch. Therefore batches have exactly the sizes of
 the schedule, and no batch waits for a particular user while two or more reservations can be open.
 
@@ -18,7 +18,8 @@ The guarantee does not cover when a user answers, and whether they answer. If th
 its content, other users can fall into other batches and get other plans.
 
 **Places.** A reservation is given, on a plan of the newest release, while fewer than K are given and fewer
-than max(``least``, ``share`` r) are open. Users who find no place can follow a public plan without a message.
+than max(``least``, ``share`` r) are open. Users who find no place can follow a published policy. They send no
+message.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The table ``schema`` has the version of the tables. A database without it has version 0. Migration n changes
 version n to n + 1. Only ``discreet serve --migrate`` runs migrations, in one transaction, while no process
 serves the database. A SQLite file is copied before. The copy can contain users' messages, so the operator
-must delete it when the study goes on.
+must delete it when the study runs again.
 
 Migrations are functions in a list. They use no tool such as Alembic, because there is one line of versions
 and no way back.

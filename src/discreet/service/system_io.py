@@ -43,7 +43,7 @@ class Io:
         return other
 
     def monotonic(self) -> float:
-        """Return the seconds of a clock that is never set."""
+        """Return the time of a monotonic clock, in seconds."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
@@ -120,7 +120,7 @@ class Io:
 
     @contextmanager
     def locked(self, path: Path) -> Iterator[None]:
-        """Lock a file, against other processes that lock it too. The file must exist."""
+        """Lock a file. Other processes that lock it must wait. The file must exist."""
         try:
             import fcntl
         except ImportError:  # Windows, where a database has one process

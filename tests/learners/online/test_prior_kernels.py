@@ -137,7 +137,7 @@ def test_densities_of_mean_rewards() -> None:
 
 
 def test_sizes() -> None:
-    packed = np.arange(kernels.prior_size(3, 2), dtype=float)
+    packed = np.arange(15.0)
     prior = kernels.read_prior(packed, 3, 2)
     np.testing.assert_array_equal(np.concatenate([np.ravel(part) for part in prior]), packed)
     assert kernels.work_size(3, 2) >= 18 * 3 + 2 - 9

@@ -85,9 +85,9 @@ def defaults_for(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
     unknown budget.
 
     ``reports`` : True if the learner can read randomized reports. A trusted server can draw such reports
-    itself; the noise is then that of the local model. The function returns the options of the local model in
-    two cases. Either the server always draws reports, or it is allowed to draw reports and public numbers
-    show that reports have less noise.
+    itself; the noise is then that of the local model. The function returns the options of the local model if
+    the server always draws reports. It also does this if the server may draw reports, and public numbers show
+    that reports have less noise.
 
     Under shuffle DP, every batch has separate noise. The effect of this noise is smaller with fewer and
     larger batches. The budget shares then divide variances instead of privacy losses. A share of 1/3 for

@@ -63,11 +63,6 @@ class Weight(NamedTuple):
     empty: float  # Probability that the prior has no information about the pair.
 
 
-def prior_size(rows: int, states: int) -> int:
-    """Return the number of floats of a prior: those of the fields of `Given`, in order."""
-    return rows * (states + 3)
-
-
 def work_size(rows: int, states: int) -> int:
     """Return the number of floats of scratch space to combine a prior with estimates."""
     return 3 * rows + states + (rows + 1) * _HYPOTHESES

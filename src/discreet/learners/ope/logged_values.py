@@ -56,34 +56,14 @@ from numpy.typing import ArrayLike
 from discreet.core import checks
 from discreet.core.releases import Floats
 from discreet.core.short_repr import brief
+from discreet.learners.ope.verdict import IntervalEstimate
 from discreet.mechanisms.dataset.clipped_sum import GRID
 
-__all__ = ["LogEstimate", "LogForecast", "LogQuestion", "LogVerdict"]
+__all__ = ["IntervalEstimate", "LogForecast", "LogQuestion", "LogVerdict"]
 
 _SECOND = 0.3  # s
 _LEAST_RATE = 0.01  # smallest r
 _CLEAR = 4.0  # standard deviations of E[w]: distance from 0 that SNIPS needs, and largest distance from 1
-
-
-@dataclass(frozen=True, eq=False)
-class LogEstimate:
-    """Estimate with its interval, in [0, 1] for a value and [-1, 1] for a gain.
-
-    Attributes
-    ----------
-    estimate, low, high : estimate and its interval.
-    deviation : standard deviation of the estimate.
-    sampling, noise : parts of the deviation.
-    """
-
-    __repr__ = brief
-
-    estimate: float
-    low: float
-    high: float
-    deviation: float
-    sampling: float
-    noise: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +72,7 @@ class LogVerdict:
 
     Attributes
     ----------
-    value, gain : LogEstimate of each.
+    value, gain : estimates with intervals, in [0, 1] for the value and [-1, 1] for the gain.
     ``method`` : "snips" or "ips", from which both follow.
     ips : E[w y].
     snips : E[w y] / E[w], or None if E[w] is not above its noise.
@@ -105,8 +85,8 @@ class LogVerdict:
 
     __repr__ = brief
 
-    value: LogEstimate
-    gain: LogEstimate
+    value: IntervalEstimate
+    gain: IntervalEstimate
     method: str
     ips: float
     snips: float | None
@@ -119,7 +99,7 @@ class LogVerdict:
     @property
     def shown(self) -> bool:
         """True if the interval of the gain is above 0, and E[w] refutes no condition."""
-        return self.gain.low > 0.0 and not self.refuted
+        return self.gain.shown and not self.refuted
 
 
 @dataclass(frozen=True)
@@ -322,7 +302,7 @@ class _LogInterval:
 
     def both(
         self, estimate: float, spread: float, coefficients: tuple[float, ...], tails: tuple[float, float]
-    ) -> LogEstimate:
+    ) -> IntervalEstimate:
         """Return an estimate with its interval.
 
         spread : variance of one unit's influence.
@@ -339,15 +319,15 @@ class _LogInterval:
         # vectors are truncated to the grid
         cut = self.question.clip / GRID * float(np.abs(np.array(coefficients)) @ units)
         down, up = (z * deviation + cut + z * z * one / (3.0 * users) for one in tails)
-        return LogEstimate(estimate, estimate - down, estimate + up, deviation, sampling, noise)
+        return IntervalEstimate(estimate, estimate - down, estimate + up, deviation, sampling, noise)
 
 
-def _joined(below: LogEstimate, above: LogEstimate) -> LogEstimate:
+def _joined(below: IntervalEstimate, above: IntervalEstimate) -> IntervalEstimate:
     """Return the first estimate, with the upper end of the second if this is higher."""
-    return LogEstimate(**{**vars(below), "high": max(below.high, above.high)})
+    return IntervalEstimate(**{**vars(below), "high": max(below.high, above.high)})
 
 
-def _within(found: LogEstimate, least: float) -> LogEstimate:
+def _within(found: IntervalEstimate, least: float) -> IntervalEstimate:
     """Return the estimate with ends in [least, 1]."""
     ends: dict[str, Any] = {name: min(max(getattr(found, name), least), 1.0) for name in ("low", "high")}
-    return LogEstimate(**{**vars(found), **ends})
+    return IntervalEstimate(**{**vars(found), **ends})

@@ -41,7 +41,17 @@ from discreet.learners.ope.hidden_cause import (
     loss_each_step,
 )
 
-__all__ = ["ASKED", "COVERED", "KINDS", "PolicyAnswer", "Verdict", "kind_of", "verdict_of", "would_show"]
+__all__ = [
+    "ASKED",
+    "COVERED",
+    "KINDS",
+    "IntervalEstimate",
+    "PolicyAnswer",
+    "Verdict",
+    "kind_of",
+    "verdict_of",
+    "would_show",
+]
 
 ASKED = 1.1  # By default, a gain must stay above 0 under a hidden cause of this strength.
 COVERED = 0.5  # The test must cover at least this share of the first visits to changed states.
@@ -54,15 +64,14 @@ KINDS = (
 
 
 @dataclass(frozen=True, eq=False)
-class PolicyAnswer:
-    """Estimate of a policy's gain over what users did, from users who had no part in learning it.
+class IntervalEstimate:
+    """Estimate with its interval.
 
     Attributes
     ----------
-    estimate, low, high : gain and its interval.
+    estimate, low, high : estimate and its interval.
     deviation : standard deviation of the estimate.
-    sampling, noise, model : parts of the standard deviation: from the number of users, the noise, and the
-        models in the question.
+    sampling, noise : parts of the standard deviation, from the number of users and from the noise.
     """
 
     __repr__ = brief
@@ -73,12 +82,21 @@ class PolicyAnswer:
     deviation: float
     sampling: float
     noise: float
-    model: float
 
     @property
     def shown(self) -> bool:
         """True if the whole interval is above 0."""
         return self.low > 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyAnswer(IntervalEstimate):
+    """Estimate of a policy's gain over the behaviour policy, on data from which it was not learned.
+
+    model : part of the standard deviation from the models in the question.
+    """
+
+    model: float
 
 
 @dataclass(frozen=True, eq=False)

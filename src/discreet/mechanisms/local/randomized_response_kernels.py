@@ -25,7 +25,6 @@ MOVES, REWARDS = 0, 1  # values of ``about``: the report is about the transition
 # Positions in ``codes``. The numbers (elements, size, own, other) of each alphabet start at position FIRST.
 # The alphabets are in the order of 2 * about + stochastic.
 (KIND, STEPS, SHARE, FIRST) = range(4)
-GRID_BITS = 53
 _GRID = 9007199254740992.0  # 2^53, the denominator of all probabilities
 _S11 = np.uint64(11)
 
