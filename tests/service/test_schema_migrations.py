@@ -170,7 +170,9 @@ def test_a_study_whose_learner_makes_other_plans_now_needs_the_operator(tmp_path
     with closing(Store(path, stopped)) as store:
         migrate(study, store)
         assert [one["learner_version"] for one in store.programs()] == [1]
-        with pytest.raises(ValueError, match="of noise-aware cannot go on .* start once with --accept-learner"):
+        with pytest.raises(
+            ValueError, match="of noise-aware cannot go on .* start once with --accept-learner"
+        ):
             note_program(study, store)
         note_program(study, store, accept_learner=True)
         a_batch(study, store)
