@@ -64,7 +64,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_an_earlier_database_is_migrated_and_a_restored_one_refused(url: str, tmp_path: Path) -> None:
     """A restore is one beat and one release back: the rows are taken out by hand."""
-    study = replace(a_study(60), folder=tmp_path)
+    study = replace(a_study(60, learner={"name": "private-ucb-vi"}), folder=tmp_path)
     with closing(Store(url)) as store:
         begin_study(study, store)
         with store._writing() as connection:

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from serving import a_study, begun, of_an_earlier_version, stopped, table
+from serving import a_study, a_writer, begun, of_an_earlier_version, stopped, table
 from typer.testing import CliRunner
 from waiting import wait_until
 
@@ -29,6 +29,7 @@ from discreet.ledger.signatures import read_private_key
 from discreet.service import server
 from discreet.service.database import SCHEMA, Store
 from discreet.service.dry_run import people_of, promised_by
+from discreet.service.frozen_mechanism import note_program
 from discreet.service.schema_migrations import MIGRATIONS, migrate
 from discreet.service.server import in_background, opened, opened_shuffler
 from discreet.service.shuffler import ShufflerService
@@ -159,6 +160,23 @@ def test_nothing_is_migrated_while_a_process_serves(tmp_path: Path) -> None:
         assert copy.execute("SELECT count(*) FROM messages").fetchone()[0] > 0
         assert copy.execute("SELECT name FROM sqlite_master WHERE name = 'schema'").fetchone() is None
     assert Path(f"{path}.version-0").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_study_whose_learner_makes_other_plans_now_needs_the_operator(tmp_path: Path) -> None:
+    """noise-aware explores otherwise than in 0.3.0, whose databases hold no version of a learner."""
+    study, path = a_study(), tmp_path / "a.db"
+    begun(study, path).close()
+    of_an_earlier_version(path)
+    with closing(Store(path, stopped)) as store:
+        migrate(study, store)
+        assert [one["learner_version"] for one in store.programs()] == [1]
+        with pytest.raises(
+            ValueError, match="of noise-aware cannot go on .* start once with --accept-learner"
+        ):
+            note_program(study, store)
+        note_program(study, store, accept_learner=True)
+        a_batch(study, store)
+        assert a_writer(study, store).step()
 
 
 def test_a_copy_is_never_overwritten_and_a_failed_migration_changes_nothing(tmp_path: Path) -> None:

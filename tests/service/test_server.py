@@ -50,7 +50,7 @@ def test_a_lost_key_is_never_replaced_in_silence(tmp_path: Path) -> None:
 def test_a_database_of_an_earlier_version_learns_its_key(tmp_path: Path) -> None:
     """It has no table of keys. Who took part was given one, so none is made."""
     path = tmp_path / "study.toml"
-    path.write_text(to_toml(table(20)))
+    path.write_text(to_toml(table(20, learner={"name": "private-ucb-vi"})))
     study = read_study(path)
     begun(study, tmp_path / "a.db").close()
     of_an_earlier_version(tmp_path / "a.db", "keys")

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MIGRATIONS", "migrate"]
 
-_UNKNOWN = {"version": "unknown", "python": "", "numpy": "", "numba": ""}
+# All learners of versions 0.2.0 and 0.3.0 have the learner version 1.
+_UNKNOWN = {"version": "unknown", "learner_version": 1, "python": "", "numpy": "", "numba": ""}
 _TOLERANCE = 1e-9
 
 

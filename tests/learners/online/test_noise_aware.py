@@ -1,6 +1,7 @@
 """The noise-aware learner: its least squares against a plain one, its sharing over steps, its learning."""
 
 import dataclasses
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -444,3 +445,45 @@ def test_a_first_batch_is_for_geometric_times(more: dict[str, Any]) -> None:
         dr.NoiseAwareUCBVI(replan_first=0)
     with pytest.raises(ValueError, match="replan_first"):
         dr.NoiseAwareUCBVI(replan_first=3).schedule(ProblemSpec(Layout(4, 2, 5), None))
+
+
+VERSION, PLANS = 2, "7bb130f39fab9b8c"
+
+
+def digest_of_plans() -> str:
+    """Digest of the plans of six releases, between 0 and 3e7 users, for four learners and budgets."""
+    found = hashlib.sha256()
+    layout, ties = Layout(4, 2, 5), np.array([3, 4], np.uint64)
+    for at, (options, privatizer) in enumerate(
+        [
+            ({}, dr.Central(epsilon=1.0, delta=1e-6)),
+            ({"stationary": True, "known_rewards": True}, dr.Central(epsilon=1.0, delta=1e-6)),
+            ({}, dr.Local(epsilon=8.0)),
+            ({}, dr.NoPrivacy()),
+        ]
+    ):
+        learner, draw = dr.NoiseAwareUCBVI(**options), np.random.default_rng(at)
+        known = draw.random((5, 4, 2)) if options else None
+        spec = ProblemSpec(layout, 10**8, bool(options), known, privatizer.budget)
+        noise = 0.0 if at == 3 else 40.0
+        errors = np.zeros(noise_kernels.ERRORS)
+        errors[[noise_kernels.SIGMA_T, noise_kernels.SIGMA_R, noise_kernels.GAIN]] = noise, noise, 1.0
+        rows = np.zeros((0, 0)) if known is None else layout.to_rows(known)
+        law, state, before = draw.dirichlet(np.ones(4), (5, 8)), learner.begin(spec, ties), 0
+        for number, users in enumerate([0, 100, 10_000, 1_000_000, 4_000_000, 30_000_000]):
+            counts = (users - before) / 8 * law + draw.normal(0.0, noise, law.shape)
+            rewards = draw.normal(0.0, 1.0 + noise, (5, 8)) - 0.1 * counts.sum(axis=2)
+            state = learner.stepped(state, users, number, counts, rewards, errors, known=rows)
+            for policy, size in learner.policies(state, users, 1 + users // 10):
+                state = learner._noted(state, policy, size)
+                found.update(f"{size} {np.asarray(policy).tolist()}".encode())
+            before = users
+    return found.hexdigest()[:16]
+
+
+def test_other_plans_of_the_same_releases_are_another_version_of_the_learner() -> None:
+    """A service refuses to go on from releases that another version of the learner planned from."""
+    assert (dr.NoiseAwareUCBVI.learner_version, digest_of_plans()) == (VERSION, PLANS), (
+        "plans changed: raise NoiseAwareUCBVI.learner_version if the last release has this number, "
+        "then change VERSION and PLANS here"
+    )

@@ -341,6 +341,10 @@ class NoiseAwareUCBVI(GreedyLearner):
     prior_strength: float | None = None
     replan_first: int | None = None
 
+    # A service compares this number with that of the library that began a study
+    # (discreet.service.frozen_mechanism). Raise it if the learner makes other plans of the same releases.
+    # Number 1 is that of 0.2.0 and 0.3.0.
+    learner_version: ClassVar[int] = 2
     explorers: ClassVar[int] = 3 + _PLANS
     REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited options that this learner does not have
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
