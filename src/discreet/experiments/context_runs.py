@@ -193,6 +193,15 @@ class ContextSetup:
         - progress : function that is called with (run, number of users simulated so far).
         - stop : an event; when it is set, the run ends with ``InterruptedError``.
         """
+        return self.study(seed, run, progress, stop)[0]
+
+    def study(
+        self, seed: int, run: int = 0, progress: Progress | None = None, stop: Any = None
+    ) -> tuple[SeedRun, Any]:
+        """Simulate like :meth:`run`. Returns the run, and the learner's state after its last release.
+
+        Parameters are those of :meth:`run`. Raises ``InterruptedError`` if ``stop`` is set.
+        """
         randomness, begin = Seeded(seed, run), time.perf_counter()
         keys = randomness.keys
         rng, public = (np.random.default_rng(list(map(int, k))) for k in (keys.environment, keys.ties))
@@ -211,7 +220,10 @@ class ContextSetup:
                         progress(run, users)
                 if at < self.recorded.size and self.recorded[at] == users:
                     regret[at], at = total, at + 1
-        return SeedRun(run, self.recorded, regret, regret.copy(), time.perf_counter() - begin)
+            if self.schedule.final:
+                state = self.learner.read(state, session.release())
+        seconds = time.perf_counter() - begin
+        return SeedRun(run, self.recorded, regret, regret.copy(), seconds), state
 
     def _played(
         self, plan: Plan, rng: Generator, public: Generator

@@ -169,6 +169,8 @@ def test_no_option_changes_the_guarantee(options):
         ({"thompson_scale": -1.0}, "thompson_scale"),
         ({"growth": 1.0}, "growth"),
         ({"first": 0}, "first"),
+        ({"final_share": 1.0}, "final_share"),
+        ({"final_share": -0.1}, "final_share"),
     ],
 )
 def test_options_out_of_range_are_refused(options, message):
@@ -218,3 +220,49 @@ def test_large_noise_needs_smaller_draws(privatizer, scale):
     learner, own = LinearBandit(), spec(1000, budget=getattr(privatizer, "budget", None))
     assert learner._scale(own) == scale
     assert LinearBandit(thompson_scale=0.3)._scale(own) == 0.3
+
+
+def test_final_users_are_a_batch_of_their_own():
+    plain, learner = LinearBandit(), LinearBandit(final_share=0.2)
+    own, usual = (one.schedule(spec(1000)) for one in (learner, plain))
+    assert own.final
+    assert not usual.final
+    assert own.release_times[-2:].tolist() == [800, 1000]
+    assert own.release_times[:-2].tolist() == [t for t in usual.release_times if t < 800]
+    with pytest.raises(ValueError, match="final_share = 0.95: must leave the 72 users of the first batch"):
+        LinearBandit(final_share=0.95, first=72).schedule(spec(1000))
+    assert LinearBandit(final_share=0.5, first=500).schedule(spec(1000)).release_times.tolist() == [
+        0,
+        500,
+        1000,
+    ]
+
+
+def test_batches_know_their_policy_and_their_explorers():
+    """The coefficients in a batch are those of the plans that its users had."""
+    learner, own, rng = LinearBandit(final_share=0.2), spec(1000), np.random.default_rng(0)
+    state, plans = learner.begin(own, np.zeros(2, np.uint64)), []
+    with dr.NoPrivacy().start(learner.query(own), learner.schedule(own), dr.Seeded(0)) as session:
+        while session.users < 1000:
+            plan, state = learner.plan(state, session.release())
+            plans.append((plan, session.users))
+            session.begin(plan)
+            x, a = rng.normal(size=(plan.users, 1, 2)), rng.integers(0, 3, (plan.users, 1))
+            session.submit_many(ContextRecords(x, a, 1.0 * (a == 1)), session.open_plan.number)
+        release = session.release()
+    read = learner.read(state, release)
+    assert read.seen[0] == 1000
+    assert learner.read(read, release) is read
+    with pytest.raises(ValueError, match="no user is left"):
+        learner.plan(read, release)
+    begun = 0
+    for batch in read.batches:
+        mine = [one for one, at in plans if begun <= at < begun + batch.users]
+        begun += batch.users
+        assert sum(one.users for one in mine) == batch.users
+        assert sum(one.users for one in mine if "root" in one.context) == batch.explorers
+        for one in mine:
+            assert batch.policy is None or np.array_equal(one.policy, batch.policy)
+        assert (batch.policy is None) == bool(mine[0].context["random"][0])
+    assert begun == 1000
+    assert read.batches[-1].explorers == 0

@@ -23,6 +23,10 @@ posterior of the coefficients theta from all batches, which is post-processing.
    (explorers) take the best action under a separate draw of theta from the posterior. After n of K users, the
    share of explorers is (1 - n/K)^2 times its first value, because what they learn is useful only for K - n
    users.
+
+With ``final_share``, the last users are a batch without explorers, and there is a release after the last
+user. :class:`~discreet.learners.ope.study_inference.StudyInference` then estimates the value of the policy
+that they followed.
 """
 
 from __future__ import annotations
@@ -57,7 +61,12 @@ _TAPER = 2.0  # power of (1 - n/K) in the share of explorers after n users
 
 @dataclass(frozen=True, eq=False)
 class BatchSums:
-    """Released sums of one batch, by block, and the variances of their noise."""
+    """Released sums of one batch, by block, and the variances of their noise.
+
+    policy : (blocks, p) coefficients whose best action the greedy users took. None: all actions were random.
+
+    explorers : number of users in the batch who were not greedy.
+    """
 
     __repr__ = brief
 
@@ -66,6 +75,8 @@ class BatchSums:
     response: Floats
     gram_variance: float
     response_variance: float
+    policy: Floats | None = None
+    explorers: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +205,9 @@ class LinearBandit(Knobs):
     first : int, optional
         Number of users in the first batch. These users act at random. None: 8 D max(1, 3/4 s) for D
         coefficients and noise of scale s, and at most K/8 (local privacy: K/128).
+    final_share : float in [0, 1)
+        Share of users at the end who all follow the last policy, so that its value can be estimated. If it is
+        above 0, the session makes a release after the last user; see :meth:`read`.
 
     Raises
     ------
@@ -209,6 +223,7 @@ class LinearBandit(Knobs):
     thompson_scale: float | None = None
     growth: float | None = None
     first: int | None = None
+    final_share: float = 0.0
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
@@ -223,6 +238,7 @@ class LinearBandit(Knobs):
             put(self, "growth", checks.real("growth", self.growth, 1.0, open_low=True))
         if self.first is not None:
             put(self, "first", checks.integer("first", self.first, 1))
+        put(self, "final_share", checks.real("final_share", self.final_share, 0.0, 1.0, open_high=True))
 
     # -------------------------------------------------------------------------- public facts
     def query(self, spec: ProblemSpec) -> ContextQuery:
@@ -232,15 +248,29 @@ class LinearBandit(Knobs):
     def schedule(self, spec: ProblemSpec) -> Schedule:
         """Return the public times of release: a first batch, then a geometric schedule.
 
-        Raises ``ValueError`` if the number of users is unknown or ``spec.features`` is not a FeatureMap.
+        Raises ``ValueError`` if the number of users is unknown, ``spec.features`` is not a FeatureMap, or the
+        first batch and the final users are more than all users.
         """
         users = checks.integer("spec.users", spec.users, 1)
         times, n = [0], float(self._first(spec))
         growth = self.growth or (1.2 if _local(spec) else 1.5)
-        while n < users:
+        last = users - self._final(spec)
+        while n < last:
             times.append(math.ceil(n))
             n = max(times[-1] + 1, math.ceil(growth * times[-1]))
-        return Schedule(users, np.array(times, np.int64), reads="measurements", plans="any")
+        if last < users:
+            if self._first(spec) > last:
+                raise ValueError(
+                    f"final_share = {self.final_share:g}: must leave the {self._first(spec)} users of the "
+                    f"first batch, of {users} users"
+                )
+            times += [last, users]
+        final = last < users
+        return Schedule(users, np.array(times, np.int64), reads="measurements", plans="any", final=final)
+
+    def _final(self, spec: ProblemSpec) -> int:
+        """Return the number of users at the end who all follow the last policy."""
+        return round(self.final_share * (spec.users or 0))
 
     def _first(self, spec: ProblemSpec) -> int:
         if self.first is not None:
@@ -279,8 +309,7 @@ class LinearBandit(Knobs):
 
         ``ask`` is not used. Raises ``ValueError`` if no user is left.
         """
-        if release.number != state.number:
-            state = self._read(state, release)
+        state = self.read(state, release)
         users = state.spec.users
         assert users is not None
         times = self.schedule(state.spec).release_times
@@ -290,19 +319,32 @@ class LinearBandit(Knobs):
             raise ValueError(f"release.users = {release.users}: no user is left for another plan")
         if state.root is None:
             return Plan(state.mean, size, {"random": np.ones(1)}), replace(state, part=2)
-        share = self.explore_share
-        if share is None:
-            share = 0.1 if _local(state.spec) else 0.5
-        share *= (1.0 - release.users / users) ** _TAPER
-        explorers = round(size * share)
+        explorers = self._explorers(state.spec, release.users, size)
         if state.part == 0 and explorers < size:
             plan = Plan(state.mean, size - explorers, {"random": np.zeros(1)}, last=not explorers)
             return plan, replace(state, part=1 if explorers else 2)
         context = {"random": np.zeros(1), "root": self._scale(state.spec) * state.root}
         return Plan(state.mean, explorers, context), replace(state, part=2)
 
-    def _read(self, state: ContextState, release: Release) -> ContextState:
-        state = replace(state, number=release.number, part=0)
+    def _explorers(self, spec: ProblemSpec, begun: int, size: int) -> int:
+        """Return the number of explorers in the batch of ``size`` users after the first ``begun`` users."""
+        users = spec.users or 1
+        if self._final(spec) and begun + size == users:
+            return 0
+        share = self.explore_share
+        if share is None:
+            share = 0.1 if _local(spec) else 0.5
+        return round(size * share * (1.0 - begun / users) ** _TAPER)
+
+    def read(self, state: ContextState, release: Release) -> ContextState:
+        """Return the state after a release. :meth:`plan` calls this method.
+
+        Call it for the release after the last user, for which no plan is left. A release that the state
+        contains changes nothing.
+        """
+        if release.number == state.number:
+            return state
+        played, state = state, replace(state, number=release.number, part=0)
         if not release.users:
             return state
         gram, response = release.estimates[GRAM], release.estimates[RESPONSE]
@@ -317,6 +359,9 @@ class LinearBandit(Knobs):
             now[0] - before[0], now[1] - before[1], now[2] - before[2], max(0.0, now[3] - before[3]),
             max(0.0, now[4] - before[4]),
         )  # fmt: skip
+        if played.root is not None:
+            explorers = self._explorers(state.spec, before[0], newest.users)
+            newest = replace(newest, policy=played.mean, explorers=explorers)
         batches = (*state.batches, newest)
         mean, cov = self.fit(batches, self._prior(state.spec))
         root = np.linalg.cholesky(
