@@ -134,7 +134,7 @@ class ModelAdmission(CentralAdmission):
         except (KeyError, AttributeError, ValueError):
             raise Malformed("message") from None
 
-    def trajectories(self, bodies: Any) -> Any:
+    def records(self, bodies: Any) -> Any:
         return bodies
 
 
