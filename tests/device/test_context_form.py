@@ -1,15 +1,21 @@
 """Contributions of contexts on a device: published form, messages, refusals."""
 
+import random
+
 import numpy as np
 import pytest
+from scipy import stats
 
 import discreet as dr
 from discreet.core.releases import Message, Plan, Schedule
+from discreet.core.rng import Seeded
 from discreet.device.context_form import ContextForm, checked_contexts
+from discreet.device.discrete_noise import ExactCoins
 from discreet.device.feature_map import FeatureMap
 from discreet.device.linear_device import LinearDevice
 from discreet.device.linear_forms import GRAM, GRID, RESPONSE
 from discreet.mechanisms.linear.context_query import ContextQuery
+from discreet.mechanisms.seeded_rng import SeededRng
 
 MAPS = {
     "per action": FeatureMap({"a": (-1, 1), "b": (0, 2)}, 3),
@@ -118,3 +124,34 @@ def test_a_published_form_cannot_state_less_than_it_loses(more, message):
         object.__setattr__(forged, name, value)
     with pytest.raises(ValueError, match=message):
         LinearDevice.from_bytes(forged.to_bytes())
+
+
+@pytest.mark.parametrize("source", ["secure", "seeded"])
+@pytest.mark.parametrize("budget", [{"epsilon": 4.0, "delta": 1e-6}, {"epsilon": 4.0}])
+def test_every_block_of_a_message_has_noise_of_its_law(source, budget):
+    """Noise of 60 messages, less the record: Kolmogorov's test by block, 1e-9 each, for 18 blocks of four.
+
+    Scales are above 4 000 units, so that the discrete law is the continuous one to 1e-4 in its distribution.
+    """
+    randomness = dr.Secure() if source == "secure" else Seeded(5, 0)
+    query = ContextQuery(features=MAPS["per action"])
+    schedule = Schedule(60, times=np.array([0, 60]), final=True, reads="measurements")
+    session = dr.Local(**budget).start(query, schedule, randomness)
+    device, below = session.device, random.Random(6).randrange
+    record = np.array([[0.3, 1.5]]), np.array([1]), np.array([0.5])
+    prepared = device.form.prepared({})
+    plain = device.form.to_cells(device.form.tables(prepared, *record, device.grid))
+    coins = ExactCoins(below)
+    drawn = [
+        device.cells(prepared, *record, coins if source == "secure" else SeededRng(randomness.keys.noise, i))
+        for i in range(60)
+    ]
+    noise = np.array(drawn) - plain
+    law = stats.norm if device.family == "gaussian" else stats.laplace
+    assert source == "seeded" or device.scales.min() > 4000
+    for block, scale in zip(np.split(noise, device.offsets[1:-1], axis=1), device.scales, strict=True):
+        assert stats.kstest(block.ravel() / scale, law.cdf).pvalue > 1e-9
+    correlation = np.corrcoef(noise.T) - np.eye(noise.shape[1])
+    assert np.abs(correlation).max() < 0.8  # of 60 pairs; independent ones are beyond with probability 1e-13
+    wanted = query.block_scales(session.mechanism.scales, session.mechanism.noise) / device.units
+    assert np.array_equal(device.scales, wanted)

@@ -133,3 +133,19 @@ def test_another_shape_is_refused():
         FeatureMap(RANGES, 2)(np.zeros(3))
     with pytest.raises(ValueError, match="feature map: is not written"):
         FeatureMap.from_dict({"ranges": 1})
+
+
+@pytest.mark.parametrize("basis", ["linear", ("poly", 2), ("fourier", 5, 1.0, 3), ("tiles", 4, 2)])
+def test_a_clipped_context_has_the_same_features(basis):
+    """Bit for bit, with numbers outside the ranges, missing numbers and extreme ranges."""
+    features = FeatureMap({"a": (-1, 1), "b": (0.1, 0.3), "c": (-1e308, 1e308)}, 2, basis=basis)
+    x = np.random.default_rng(4).uniform(-1.5, 1.5, size=(500, 3)) * [1.0, 1.0, 1e308]
+    x[:20, 0], x[5:9, 1], x[7:30, 2] = np.nan, np.inf, -np.inf
+    x[30:33, 1] = 0.1, 0.3, np.nextafter(0.1, 0)
+    clipped = features.clipped(x)
+    assert np.array_equal(features(clipped), features(x))
+    low, high = np.array(list(features.ranges.values())).T
+    assert (np.isnan(clipped) | ((clipped >= low) & (clipped <= high))).all()
+    assert np.array_equal(np.isnan(clipped), ~np.isfinite(x))
+    with pytest.raises(ValueError, match=r"x has shape \(2,\): must end with \(3,\)"):
+        features.clipped([1.0, 2.0])

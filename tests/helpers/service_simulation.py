@@ -134,7 +134,7 @@ class ModelAdmission(CentralAdmission):
         except (KeyError, AttributeError, ValueError):
             raise Malformed("message") from None
 
-    def trajectories(self, bodies: Any) -> Any:
+    def records(self, bodies: Any) -> Any:
         return bodies
 
 
@@ -610,7 +610,7 @@ class World:
                     continue
                 session.begin(Plan(policies[plan], len(bodies) + gone, last=plan == numbers[-1]))
                 if bodies:
-                    session.submit_many(admission.trajectories(bodies), session.open_plan.number)
+                    session.submit_many(admission.records(bodies), session.open_plan.number)
                 if gone:
                     session.absent(gone)
             NOISE.key(self.keys[kept[number]])

@@ -69,6 +69,21 @@ def table(users: int = 40, trust: str = "central", **more: Any) -> dict[str, Any
     }
 
 
+def context_table(users: int = 60, trust: str = "central", **more: Any) -> dict[str, Any]:
+    """A study's file with real-valued contexts."""
+    budget = {"epsilon": 4.0} if trust == "local" else {"epsilon": 3.0, "delta": 1e-6}
+    return {
+        "name": "a test of contexts",
+        "world": {"actions": 3, "users": users},
+        "context": {"columns": {f"x{i}": {"range": [-1, 1]} for i in range(4)}},
+        "learner": {"name": "linear-bandit", "first": 8, "growth": 1.5, "explore_share": 0.5},
+        "privatizer": {"name": trust, **budget},
+        "rehearsal": {"env": "action-contexts", "options": {"columns": 4, "actions": 3}, "seed": 3},
+        "serving": {"close": "all"},
+        **more,
+    }
+
+
 def a_study(users: int = 40, trust: str = "central", **more: Any) -> Study:
     """The study of :func:`table`."""
     return study_of(table(users, trust, **more))

@@ -186,7 +186,7 @@ def test_a_death_between_noise_and_commit_loses_nothing_and_shows_nothing(tmp_pa
     plans = placed(store, tickets)
     form = bytes(store.about()["form"])
     if trust == "local":
-        device, admission = device_of(form), admission_of(study.layout, study.rewards, form)
+        device, admission = device_of(form), admission_of(study, form)
         assert isinstance(admission, LocalAdmission)
         import base64
 

@@ -37,7 +37,7 @@ def kinds(folder: Path) -> list[str]:
 def first_release(study: Any, store: Store) -> Writer:
     (ticket,) = store.new_tickets(1)
     (plan,) = placed(store, [ticket])
-    answer = admission_of(study.layout, study.rewards, b"").answer(central(ticket, plan))
+    answer = admission_of(study, b"").answer(central(ticket, plan))
     store.admit([answer], NOW, 60.0)
     writer = a_writer(study, store)
     assert writer.step()
@@ -56,7 +56,7 @@ def test_the_ledger_is_marked_at_release_1_and_a_database_lost_after_it_is_charg
     with closing(opened(study, str(tmp_path / "a.db"))) as store:  # it goes on
         writer = a_writer(study, store)
         tickets = store.new_tickets(1)
-        answer = admission_of(study.layout, study.rewards, b"")
+        answer = admission_of(study, b"")
         store.admit([answer.answer(central(tickets[0], placed(store, tickets)[0], 9))], NOW, 60.0)
         assert writer.step()
     with closing(opened(study, str(tmp_path / "lost before anything.db"))) as store:  # was not lost after all

@@ -44,14 +44,14 @@ def test_the_page_says_what_it_waits_for_and_until_when(tmp_path: Path) -> None:
         )  # 22:23:20, in whole minutes
         assert "People can take part" not in text
         assert "Plan 1, for one person" in text
-        answer = admission_of(study.layout, study.rewards, b"").answer(central(tickets[0], 1))
+        answer = admission_of(study, b"").answer(central(tickets[0], 1))
         store.admit([answer], NOW, 600.0)
         assert "The next release is being made" in text_of(service)
         writer = a_writer(study, store)
         assert writer.step()
         assert "Working. People can take part." in text_of(service)
         store.admit([ReservationRequest(hashed(tickets[1]))], NOW, 600.0)
-        answer = admission_of(study.layout, study.rewards, b"").answer(central(tickets[1], 2, 7))
+        answer = admission_of(study, b"").answer(central(tickets[1], 2, 7))
         store.admit([answer], NOW, 600.0)
         writer.step()  # the last of all people: no release follows
         assert store.about()["over"]

@@ -49,7 +49,7 @@ class Log:
         self.store = begun(study, path)
         self.writer = a_writer(study, self.store)
         form = bytes(self.store.about()["form"])
-        self.admission: Any = admission_of(study.layout, study.rewards, form)
+        self.admission: Any = admission_of(study, form)
         self.tickets = self.store.new_tickets(2 * study.users)
         self.open: list[tuple[int, PlanReservation, float]] = []  # (user, place, time of the answer)
         self.people = 0
@@ -151,7 +151,7 @@ def reference(log: Log) -> list[Any]:
             session.begin(Plan(policies[plan], len(mine) + absent, last=plan == numbers[-1]))
             for _, body in mine:
                 if isinstance(log.admission, CentralAdmission):
-                    session.submit_many(log.admission.trajectories([body]), session.open_plan.number)
+                    session.submit_many(log.admission.records([body]), session.open_plan.number)
                 else:
                     sent = log.admission.opened(plan, body)
                     session.submit(Message(session.open_plan.number, message=sent))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import WORLD, a_study, table
+from serving import WORLD, a_study, context_table, table
 
 from discreet.service.participant_statement import make_participant_statement
 from discreet.service.study_config import read_study, study_of
@@ -48,6 +48,43 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "service" / "study.t
 def test_what_is_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         study_of({**table(), **change})
+
+
+COLUMNS = {f"x{i}": {"range": [-1, 1]} for i in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"context": {}}, "context.columns is missing"),
+        ({"context": {"columns": {}}}, "context: ranges = {}: must map at least one column"),
+        ({"context": {"columns": {"x": [0, 1]}}}, r"context\.columns\.x"),
+        ({"context": {"columns": {"x": {"range": [1, 0]}}}}, r"context: ranges\['x'\] = \(1, 0\): must be"),
+        ({"context": {"columns": {"x": {"range": "data"}}}}, "declared without the data"),
+        ({"context": {"columns": {"x": {}}}}, r"context\.columns\.x\.range"),
+        ({"context": {"columns": COLUMNS, "basis": ["poly", 3]}}, "context: basis"),
+        ({"context": {"columns": COLUMNS, "radius": -1.0}}, "context: radius = -1.0: must be"),
+        ({"context": {"columns": COLUMNS, "form": "both"}}, "context: form = 'both'"),
+        ({"context": {"columns": COLUMNS, "force": True}}, r"context\.force: is unknown"),
+        ({"context": {"columns": COLUMNS, "basis": ["fourier", 300, 1.0, 0]}}, "at most 200 without"),
+        ({"world": {"actions": 1, "users": 9}}, "context: actions = 1"),
+        ({"world": {"users": 9}}, "world.actions is missing"),
+        ({"world": {"actions": 3, "users": 9, "states": 2}}, "world.states: must be left out"),
+        ({"learner": {"name": "noise-aware"}}, "context: must be left out with learner NoiseAware"),
+        ({"learner": {"name": "lsvi-ucb"}}, "learner.name = 'lsvi-ucb': learns from features"),
+        ({"privatizer": {"name": "none"}}, "must have a guarantee"),
+        ({"privatizer": {"name": "shuffle", "epsilon": 1.0, "delta": 1e-6}}, "all that is served with"),
+    ],
+)
+def test_what_is_refused_with_contexts(change: dict[str, Any], words: str) -> None:
+    study_of(context_table())
+    with pytest.raises(ValueError, match=words):
+        study_of({**context_table(), **change})
+    with pytest.raises(ValueError, match=r"linear-bandit.*needs \[context\]"):
+        study_of({**table(), "learner": {"name": "linear-bandit"}, "schedule": {}})
+    other = context_table()["rehearsal"] | {"options": {"columns": 4, "actions": 3, "radius": 2.0}}
+    with pytest.raises(ValueError, match="rehearsal.env: has features"):
+        _ = study_of({**context_table(), "rehearsal": other}).world
 
 
 def test_the_identity_is_of_all_that_a_database_is_made_for() -> None:

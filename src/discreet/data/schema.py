@@ -88,7 +88,7 @@ from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
-from discreet.mechanisms.features import FeatureMap
+from discreet.mechanisms.features import FeatureMap, declared_ranges
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 
 Made = TypeVar("Made")
@@ -754,19 +754,9 @@ def parse_context(value: Any, actions: int) -> Contexts | None:
         return None
     given = table_of("context", value)
     check_keys("context.", given, ("columns", "basis", "radius", "propensity"), ("columns",))
-    ranges = {}
-    for name, column in table_of("context.columns", given["columns"]).items():
-        where = f"context.columns.{name}"
-        column = table_of(where, column)
-        check_keys(f"{where}.", column, ("range",), ("range",))
-        ends = column["range"]
-        if not isinstance(ends, list) or len(ends) != 2:
-            raise ValueError(
-                f"{where}.range = {checks.said(ends)}: must be [least, largest], declared without the data"
-            )
-        ranges[name] = tuple(ends)
     basis = given.get("basis", "linear")
     basis = tuple(basis) if isinstance(basis, list) else basis
+    ranges = declared_ranges(given["columns"])
     features = FeatureMap(ranges, actions, basis=basis, radius=given.get("radius"))
     return Contexts(features, given.get("propensity"))
 

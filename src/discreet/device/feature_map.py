@@ -173,9 +173,7 @@ class FeatureMap:
 
         Raises ``ValueError`` if the last axes of x are not those of a context. All values of x are accepted.
         """
-        given = as_floats(x)
-        if given.shape[given.ndim - len(self.shape) :] != self.shape or given.ndim < len(self.shape):
-            raise ValueError(f"x has shape {given.shape}: must end with {self.shape}")
+        given = self._given(x)
         low, high = self._limits
         with np.errstate(all="ignore"):
             # Numbers are halved first, so that the width of a range near the largest float does not overflow.
@@ -188,6 +186,21 @@ class FeatureMap:
             length = np.linalg.norm(phi, axis=-1, keepdims=True)
             # the factor keeps the norm of the quotient at most 1 in spite of rounding
             return np.where(length > 1.0, phi / np.maximum(length, 1.0) * (1.0 - 1e-15), phi)
+
+    def clipped(self, x: ArrayLike) -> Floats:
+        """Return contexts with each number clipped to its range, and NaN for numbers that are not finite.
+
+        The features of the result are those of x, bit for bit. Raises ``ValueError`` in the same cases as a
+        call of the map.
+        """
+        given = self._given(x)
+        return np.where(np.isfinite(given), np.clip(given, *self._limits), np.nan)
+
+    def _given(self, x: ArrayLike) -> Floats:
+        given = as_floats(x)
+        if given.shape[given.ndim - len(self.shape) :] != self.shape or given.ndim < len(self.shape):
+            raise ValueError(f"x has shape {given.shape}: must end with {self.shape}")
+        return given
 
     def _parts(self, z: Floats) -> list[Floats]:
         if self.basis == "linear":

@@ -67,7 +67,11 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.device.context_form import checked_contexts
+from discreet.device.context_policy import chosen_actions
 from discreet.device.count_device import CountDevice
+from discreet.device.feature_map import FeatureMap
+from discreet.device.linear_device import LinearDevice
 from discreet.device.message_guarantee import MessageGuarantee
 from discreet.device.randomized_response_device import ReportDevice
 from discreet.device.shuffle_encoder import ShuffleEncoder, checked_life
@@ -194,20 +198,31 @@ class Guest:
     Attributes
     ----------
     number : number of the plan.
-    policy : (H, S) actions, or (H, S, A) probabilities.
+    policy : (H, S) actions, (H, S, A) probabilities, or (blocks, p) coefficients of contexts.
+    context : arrays that tell users with contexts how to explore (:mod:`discreet.device.context_policy`).
+    features : public map of contexts; None in a study with states.
     horizon : H, the number of steps.
     """
 
     def __init__(self, plan: Mapping[str, Any], book: Mapping[str, Any]) -> None:
         self.number = int(plan["number"])
         self.policy = np.array(plan["policy"])
+        self.context = {name: np.array(one, np.float64) for name, one in plan.get("context", {}).items()}
+        self.features = _features_of(book)
         self.horizon = int(book["world"]["horizon"])
+        self._seed = secrets.randbits(128)  # one user explores with one draw
 
-    def action(self, h: int, state: int) -> int:
-        """Return the action of the policy at step h in a state.
+    def action(self, h: int, state: Any) -> int:
+        """Return the action of the policy at step h in a state, or for a context.
 
-        If the policy is stochastic, the action is drawn with the operating system's random generator.
+        If the policy is stochastic, the action is drawn with the operating system's random generator. In a
+        study with contexts, ``state`` has the numbers of one context, in the order of the feature map. Then
+        all calls use the same random numbers.
         """
+        if self.features is not None:
+            phi, shared = self.features(state)[None], self.features.form == "shared"
+            rng = np.random.default_rng(self._seed)
+            return int(chosen_actions(self.policy, self.context, phi, shared, rng)[0])
         if self.policy.ndim == 2:
             return int(self.policy[h, state])
         at = secrets.randbits(53) / 2**53
@@ -243,7 +258,7 @@ class PlanReservation(Guest):
     Attributes
     ----------
     number : number of the plan.
-    policy : (H, S) actions, or (H, S, A) probabilities.
+    policy : (H, S) actions, (H, S, A) probabilities, or (blocks, p) coefficients of contexts.
     seconds : time in seconds after which the place expires and the user counts as absent.
     """
 
@@ -261,7 +276,7 @@ class PlanReservation(Guest):
         self._encoded = False
 
     @property
-    def device(self) -> CountDevice | ReportDevice | SessionConfig | None:
+    def device(self) -> CountDevice | ReportDevice | LinearDevice | SessionConfig | None:
         """Encoder that randomizes the message on this machine, under local or shuffle trust.
 
         It is None under central trust, because the server then receives the trajectory unchanged.
@@ -278,11 +293,12 @@ class PlanReservation(Guest):
         return None if device is None else device.guarantee
 
     def message(
-        self, states: Sequence[int], actions: Sequence[int], rewards: Sequence[float], coins: Any = None
+        self, states: Sequence[Any], actions: Sequence[int], rewards: Sequence[float], coins: Any = None
     ) -> PendingMessage:
         """Encode the message about one trajectory.
 
-        The trajectory has H + 1 states, H actions, and H rewards in the study's units. ``coins`` is the
+        The trajectory has H + 1 states, H actions, and H rewards in the study's units. In a study with
+        contexts, ``states`` has one context, whose numbers are clipped to their ranges. ``coins`` is the
         random generator of the device; the default is the operating system's. Raises ``RuntimeError`` if a
         message was encoded before, and ``ValueError`` for an entry out of range.
         """
@@ -298,20 +314,21 @@ class PlanReservation(Guest):
         if not ((earned >= low) & (earned <= high)).all():
             raise ValueError(f"rewards: every entry must be a number in [{low:g}, {high:g}]")
         if device is None:
-            own, _, _ = checked_life(_World.of(self._book["world"]), states, actions, np.zeros(earned.shape))
             made = {
                 "ticket": self._ticket,
                 "plan": self.number,
                 "nonce": secrets.token_hex(16),
-                "states": own.tolist(),
+                **self._raw(states, actions, np.zeros(earned.shape)),
                 "actions": [int(one) for one in actions],
                 "rewards": earned.tolist(),
             }
         else:
             if (low, high) != (0.0, 1.0):
                 earned = np.clip((earned - low) / (high - low), 0.0, 1.0)
-            own, acts = np.array(states, np.int64), np.array(actions, np.int64)
-            if isinstance(device, SessionConfig):
+            own, acts = np.array(states), np.array(actions, np.int64)
+            if isinstance(device, LinearDevice):
+                sent = device(self.number, {}, states, actions, earned, coins)
+            elif isinstance(device, SessionConfig):
                 sent = ShuffleEncoder(device, self.number)(own, acts, earned, coins)
             elif isinstance(device, ReportDevice):
                 sent = device(self.number, self.policy, own, acts, earned, coins)
@@ -320,6 +337,17 @@ class PlanReservation(Guest):
             made = {"ticket": self._ticket, "message": base64.b64encode(sent).decode()}
         self._encoded = True
         return PendingMessage(made, self.number, self._until)
+
+    def _raw(self, states: Any, actions: Any, zeros: Any) -> dict[str, Any]:
+        """Check the states, or the context, and the actions; return the first as JSON values."""
+        if self.features is None:
+            own, _, _ = checked_life(_World.of(self._book["world"]), states, actions, zeros)
+            return {"states": own.tolist()}
+        contexts, _, _ = checked_contexts(self.features, states, actions, zeros, (1,), "record")
+        clipped = self.features.clipped(contexts)
+        sent = clipped.astype(object)
+        sent[np.isnan(clipped)] = None
+        return {"contexts": sent.tolist()}
 
 
 def _promise(promised: Any) -> tuple[float, float] | None:
@@ -339,13 +367,22 @@ def _promise(promised: Any) -> tuple[float, float] | None:
     return float(given[0]), float(given[1])
 
 
-def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | SessionConfig | None:
+def _features_of(book: Mapping[str, Any]) -> FeatureMap | None:
+    plain = book["world"].get("features")
+    return None if plain is None else FeatureMap.from_dict(plain)
+
+
+def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | LinearDevice | SessionConfig | None:
     if book["form"] is None:
         return None
     content = base64.b64decode(book["form"])
-    kinds: dict[bytes, Any] = {b'"kind":"reports"': ReportDevice, b'"kind":"bits"': SessionConfig}
+    kinds: dict[bytes, Any] = {
+        b'"kind":"reports"': ReportDevice,
+        b'"kind":"bits"': SessionConfig,
+        b'"kind":"contexts"': LinearDevice,
+    }
     kind = next((kind for name, kind in kinds.items() if name in content), CountDevice)
-    found: CountDevice | ReportDevice | SessionConfig = kind.from_bytes(content)
+    found: CountDevice | ReportDevice | LinearDevice | SessionConfig = kind.from_bytes(content)
     return found
 
 

@@ -26,47 +26,18 @@ from discreet.core.short_repr import brief
 from discreet.envs.context_worlds import ContextWorld
 from discreet.experiments.progress import Progress
 from discreet.experiments.run_config import By
-from discreet.experiments.seed_run import Floats, Ints, SeedRun
+from discreet.experiments.seed_run import Ints, SeedRun
 from discreet.mechanisms.argument_roles import check_role
+from discreet.mechanisms.features import chosen_actions
 from discreet.mechanisms.interfaces import Mechanism, ProblemSpec, Schedule
 from discreet.mechanisms.linear.context_query import ContextQuery, ContextRecords
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.seeded_rng import SeededRng
 
-__all__ = ["ContextSetup", "chosen_actions"]
+__all__ = ["ContextSetup"]
 
 _CHUNK = 20_000  # number of users that are simulated together
 _VALUED = 200_000  # number of contexts from which values are estimated
-
-
-def chosen_actions(plan: Plan, phi: Floats, shared: bool, rng: Generator) -> Ints:
-    """Return the actions (n,) of n users with features phi under a plan.
-
-    plan : policy (blocks, p), and context. The context contains "random" and, for explorers, "root" or
-        "bonus"; see :meth:`~discreet.learners.online.lin_ucb.LinUCB.plan`.
-
-    phi : (n, A, p) if the actions share coefficients (``shared``), otherwise (n, p).
-
-    rng : random numbers of explorers and of users who act at random. These numbers are public.
-    """
-    n, blocks = len(phi), len(plan.policy)
-    actions = phi.shape[1] if shared else blocks
-    if float(plan.context["random"][0]) >= 1.0:
-        return rng.integers(0, actions, n)
-    root, bonus = plan.context.get("root"), plan.context.get("bonus")
-    theta = np.asarray(plan.policy, np.float64)
-    if root is None:
-        scores = phi @ theta[0] if shared else phi @ theta.T
-        if bonus is not None:
-            ends = phi @ bonus[0] if shared else np.swapaxes(phi @ bonus, 0, 1)  # (n, A, p)
-            squares = (ends * (phi if shared else phi[:, None])).sum(axis=2)
-            scores = scores + np.sqrt(np.maximum(squares, 0.0))
-    else:
-        z = rng.standard_normal((n, *theta.shape))
-        own = theta + np.einsum("bij,nbj->nbi", root, z)
-        scores = np.einsum("nap,np->na", phi, own[:, 0]) if shared else np.einsum("np,nap->na", phi, own)
-    found: Ints = scores.argmax(axis=1)
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +205,8 @@ class ContextSetup:
             n = min(_CHUNK, plan.users - first)
             contexts = np.asarray(self.mdp.draw(n, rng), np.float64)
             means, everyone = self.mdp.means(contexts), np.arange(n)
-            actions = chosen_actions(plan, features(contexts), features.form == "shared", public)
+            shared = features.form == "shared"
+            actions = chosen_actions(plan.policy, plan.context, features(contexts), shared, public)
             mine = means[everyone, actions]
             rewards = (rng.random(n) < mine).astype(np.float64)
             records = ContextRecords(contexts[:, None], actions[:, None], rewards[:, None])

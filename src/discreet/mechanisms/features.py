@@ -9,6 +9,7 @@ which the features come.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -19,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.short_repr import brief
+from discreet.device.context_policy import chosen_actions as chosen_actions
 from discreet.device.feature_map import FeatureMap as FeatureMap
 
 Floats = NDArray[np.float64]
@@ -30,6 +32,33 @@ _SPAN = 1e-9  # Largest residual of 1 = phi^T v that counts as rounding.
 _ENUMERATED = 12  # Largest number of successors with which all 2^11 sign vectors are tried.
 _CHUNK = 2**22  # Largest number of array entries in memory while these sign vectors are tried.
 _KEPT_BYTES = 2**20  # Largest table whose proved bounds are kept.
+
+
+def declared_ranges(columns: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the range of each column in the table ``[context.columns]`` of a TOML file.
+
+    columns : mapping of each name to ``{range = [least, largest]}``. Raises ``ValueError`` for another form.
+        :class:`FeatureMap` checks the numbers.
+    """
+    if not isinstance(columns, Mapping):
+        raise ValueError(f"context.columns = {checks.said(columns)}: must be a table")
+    found = {}
+    for name, column in columns.items():
+        where = f"context.columns.{name}"
+        if not isinstance(column, Mapping):
+            raise ValueError(f"{where} = {checks.said(column)}: must be a table")
+        for key in column:
+            if key != "range":
+                raise ValueError(f"unknown key {where}.{key}: must be range")
+        if "range" not in column:
+            raise ValueError(f"{where}.range is missing: must be given")
+        ends = column["range"]
+        if not isinstance(ends, list) or len(ends) != 2:
+            raise ValueError(
+                f"{where}.range = {checks.said(ends)}: must be [least, largest], declared without the data"
+            )
+        found[name] = (ends[0], ends[1])
+    return found
 
 
 @dataclass(frozen=True, eq=False, init=False)

@@ -185,9 +185,7 @@ class Service:
         """Return the checker of messages and the object that makes releases."""
         form = bytes(self.store.about()["form"])
         shuffled = self.study.shuffled  # under shuffle trust, devices send messages to the shuffler
-        admission = (
-            ShuffleAdmission() if shuffled else admission_of(self.study.layout, self.study.rewards, form)
-        )
+        admission = ShuffleAdmission() if shuffled else admission_of(self.study, form)
         return admission, Writer(self.study, self.store, holder, self.io)
 
     def _content(self) -> dict[str, Any]:
@@ -314,7 +312,7 @@ class Service:
         if isinstance(self.admission, LocalAdmission):
             for plan in plans:
                 self.admission.plan(plan["number"], codec.policy_of(plan))
-        layout, study, form = self.study.layout, self.study, bytes(about["form"])
+        study, form = self.study, bytes(about["form"])
         if self.writer.batches is not None:
             form = self.writer.batches.form(self.store.people_before(turn))
         content = {
@@ -324,13 +322,7 @@ class Service:
             "turn": turn,
             "over": over,
             "plans": plans,
-            "world": {
-                "states": layout.states,
-                "actions": layout.actions,
-                "horizon": layout.horizon,
-                "rewards": list(study.rewards),
-                "mask": None if layout.mask is None else layout.mask.tolist(),
-            },
+            "world": study.sizes,
             "form": codec.text_of(form),
             "shuffler": None if study.shuffler is None else dict(study.shuffler),
             "answer_within": study.answer_within,
@@ -485,9 +477,9 @@ class Service:
         if isinstance(self.admission, CentralAdmission) or not content["plans"]:
             return None
         place = client.PlanReservation(described.TICKET, 0.0, content["plans"][0], content)
-        steps, low = range(self.study.layout.horizon), self.study.rewards[0]
-        states = [0] * (len(steps) + 1)
-        return dict(place.message(states, [place.action(h, 0) for h in steps], [low] * len(steps)).table)
+        first, low = described.first_record(self.study), self.study.rewards[0]
+        actions = [place.action(h, first[h]) for h in range(place.horizon)]
+        return dict(place.message(first, actions, [low] * place.horizon).table)
 
     async def placed(self, request: Request) -> Response:
         """Handle POST /places."""

@@ -1,8 +1,9 @@
-"""Dry run: the real service on this machine with simulated users in a known MDP.
+"""Dry run: the real service on this machine with simulated users in a known environment.
 
-Noise and users are drawn from the same seed. With the rule ``close = "all"``, a dry run therefore repeats
-:func:`discreet.simulate`, step by step over HTTP, and its plans are equal bit for bit. A dry run has no real
-users, and its noise protects no user.
+Noise and users are drawn from the same seed. With states and the rule ``close = "all"``, a dry run therefore
+repeats :func:`discreet.simulate`, step by step over HTTP, and its plans are equal bit for bit. Devices that
+add noise to sums draw exact noise from the operating system, also in a dry run. A dry run has no real users,
+and its noise protects no user.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from typing import Any, Literal
 import numpy as np
 
 from discreet.core.rng import Seeded
+from discreet.device.context_policy import chosen_actions
 from discreet.device.http_client import Client, PlanReservation, Turned
+from discreet.envs.context_worlds import ContextWorld
 from discreet.envs.mdp import planning
 from discreet.envs.rollouts.rollout import rollout
 from discreet.ledger.signatures import new_key, read_private_key
+from discreet.mechanisms.linear.context_query import ContextRecord
 from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.service.server import all_in_background
 from discreet.service.study_config import Study
@@ -73,13 +77,48 @@ def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[f
 
 def people_of(study: Study, place: PlanReservation, user: int) -> tuple[Any, Any]:
     """Return the trajectory of simulated user ``user`` under their policy, and the random generator of their
-    device.
+    device. In a study with contexts, the first is the user's record.
     """
-    assert isinstance(study.randomness, Seeded)
-    keys = study.randomness.keys
-    return rollout(study.world, place.policy, keys.environment, user), SeededRng(keys.noise, user)
+    source = study.randomness
+    seeded = source if isinstance(source, Seeded) else Seeded(study.rehearsal.get("seed", 0))
+    keys, world = seeded.keys, study.world
+    coins = SeededRng(keys.noise, user)
+    if not isinstance(world, ContextWorld):
+        return rollout(world, place.policy, keys.environment, user), coins
+    rng, public = (np.random.default_rng([*map(int, key), user]) for key in (keys.environment, keys.ties))
+    contexts = np.asarray(world.draw(1, rng), np.float64)
+    actions = _actions(world, place, contexts, public)
+    rewards = (rng.random(1) < world.means(contexts)[0, actions]).astype(np.float64)
+    return ContextRecord(contexts, actions, rewards), coins
 
 
+def _actions(world: ContextWorld, place: PlanReservation, contexts: Any, rng: Any) -> Any:
+    features = world.features
+    return chosen_actions(place.policy, place.context, features(contexts), features.form == "shared", rng)
+
+
+class _Valuation:
+    """Expected reward sums in the simulated environment; with contexts, means over 20 000 simulated users."""
+
+    def __init__(self, world: Any) -> None:
+        self._world, self._contexts = world, None
+        if not isinstance(world, ContextWorld):
+            self.optimal = float(world.initial @ planning.optimal_values(world)[0][0])
+            self.uniform = float(planning.policy_value(world, planning.uniform_policy(world)))
+            return
+        self._contexts = np.asarray(world.draw(_VALUED, np.random.default_rng(0)), np.float64)
+        self._means = world.means(self._contexts)
+        self.optimal, self.uniform = float(self._means.max(axis=1).mean()), float(self._means.mean())
+
+    def value(self, place: PlanReservation) -> float:
+        """Return the value of the policy of a plan."""
+        if self._contexts is None:
+            return float(planning.policy_value(self._world, place.policy))
+        actions = _actions(self._world, place, self._contexts, np.random.default_rng(1))
+        return float(self._means[np.arange(_VALUED), actions].mean())
+
+
+_VALUED = 20_000  # number of contexts from which values are estimated
 _AT_ONCE = 500  # number of users that request places together
 
 
@@ -98,7 +137,8 @@ def run_dry(
     opened : function that is called with the address of the service
     ended : function that is called with the results, while the service still answers requests
     """
-    begun, world, crowd = SYSTEM.monotonic(), study.world, _Crowd(study)
+    begun, valuation = SYSTEM.monotonic(), _Valuation(study.world)
+    crowd = _Crowd(study, valuation)
     with tempfile.TemporaryDirectory(prefix="discreet-dry-run-") as folder:
         new_key(Path(folder) / "key")
         key = read_private_key(Path(folder) / "key")
@@ -112,14 +152,13 @@ def run_dry(
                 while not service.store.about()["over"]:
                     SYSTEM.pause(0.01)
                 releases = int(service.store.about()["turn"])
-            best = planning.optimal_values(world)[0]
             found = DryRun(
                 study.users,
                 releases,
                 SYSTEM.monotonic() - begun,
                 crowd.values,
-                float(world.initial @ best[0]),
-                float(planning.policy_value(world, planning.uniform_policy(world))),
+                valuation.optimal,
+                valuation.uniform,
                 crowd.last,
             )
             ended(found)
@@ -129,8 +168,8 @@ def run_dry(
 class _Crowd:
     """Simulated users, who take part one after the other, with the policies that they followed."""
 
-    def __init__(self, study: Study) -> None:
-        self.study, self.came = study, 0
+    def __init__(self, study: Study, valuation: _Valuation) -> None:
+        self.study, self.came, self._valuation = study, 0, valuation
         self.values: list[tuple[int, float]] = []  # for each policy: (number of users, expected reward sum)
         self.last: Any = None
         self._policies: dict[int, float] = {}
@@ -156,10 +195,12 @@ class _Crowd:
         study, (low, high) = self.study, self.study.rewards
         record, draws = people_of(study, place, user)
         earned = low + (high - low) * record.rewards
-        own = draws if study.trust != "joint" else None
-        message = place.message(record.states, record.actions, earned, own)
+        # a device with exact noise draws it from the operating system
+        own = draws if study.trust != "joint" and isinstance(study.randomness, Seeded) else None
+        states: Any = record.contexts if isinstance(record, ContextRecord) else record.states
+        message = place.message(states, record.actions, earned, own)
         if place.number not in self._policies:
-            self._policies[place.number] = planning.policy_value(study.world, place.policy)
+            self._policies[place.number] = self._valuation.value(place)
             self.values.append((0, self._policies[place.number]))
         self.values[-1] = self.values[-1][0] + 1, self.values[-1][1]
         self.last = np.array(place.policy)

@@ -61,10 +61,13 @@ def of_exact(content: bytes) -> Release:
 
 
 def plan_table(plan: Plan, number: int) -> dict[str, Any]:
-    """Return a table with a plan's number, users and policy: ``(H, S)`` actions or ``(H, S, A)``
-    probabilities.
+    """Return a table with a plan's number, users and policy: ``(H, S)`` actions, ``(H, S, A)``
+    probabilities, or ``(blocks, p)`` coefficients of contexts with the arrays of the plan's context.
     """
-    return {"number": number, "users": int(plan.users), "policy": np.asarray(plan.policy).tolist()}
+    table = {"number": number, "users": int(plan.users), "policy": np.asarray(plan.policy).tolist()}
+    if plan.context:
+        table["context"] = {name: np.asarray(one).tolist() for name, one in plan.context.items()}
+    return table
 
 
 def policy_of(table: Any) -> np.ndarray[Any, Any]:

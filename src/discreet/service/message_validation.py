@@ -4,7 +4,9 @@ The session repeats these checks. Errors never repeat the content of a message.
 
 Under central trust, a message is JSON with ``ticket``, ``plan`` and ``nonce`` (32 hexadecimal digits, drawn
 by the device). It also has the lists ``states`` (H + 1 entries), ``actions`` (H entries) and ``rewards`` (H
-entries, in the study's units). Under local trust, a message is JSON with ``ticket`` and ``message``.
+entries, in the study's units). In a study with contexts, ``contexts`` replaces ``states``: one context, whose
+numbers are in their declared ranges, with null for a missing number. Under local trust, a message is JSON
+with ``ticket`` and ``message``.
 ``message`` is an envelope (:mod:`discreet.device.message_envelope`) in base64. The header of the envelope
 contains plan and nonce. Under shuffle trust, the shuffler receives the same JSON. Under central trust, the
 database stores bytes of a fixed size. Otherwise, it stores the envelope.
@@ -17,10 +19,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,15 +31,20 @@ from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectories
 from discreet.device import shuffle_payload as messages
 from discreet.device.count_device import CountDevice
+from discreet.device.feature_map import FeatureMap
+from discreet.device.linear_device import LinearDevice
 from discreet.device.message_envelope import Envelope, MessageRejected
 from discreet.device.randomized_response_device import ReportDevice
 from discreet.device.shuffle_payload import SessionConfig
+from discreet.mechanisms.linear.context_query import ContextRecords
 from discreet.mechanisms.local.message_inbox import REACH
 from discreet.service.database import ReservationRequest, TicketMessage, hashed
+from discreet.service.study_config import Study
 
 __all__ = [
     "Admission",
     "CentralAdmission",
+    "ContextAdmission",
     "LocalAdmission",
     "Malformed",
     "ShuffleAdmission",
@@ -95,7 +103,8 @@ class CentralAdmission:
     layout: Layout
     rewards: tuple[float, float] = (0.0, 1.0)
 
-    _FIELDS = ("actions", "nonce", "plan", "rewards", "states", "ticket")
+    _FIELDS: ClassVar[tuple[str, ...]] = ("actions", "nonce", "plan", "rewards", "states", "ticket")
+    _TYPE: ClassVar[str] = "<i4"  # of a state in the database
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_rows", self.layout.row_index.tolist())
@@ -114,7 +123,7 @@ class CentralAdmission:
             mark = b""
         if len(mark) != NONCE:
             raise Malformed(f"nonce: must be {2 * NONCE} hexadecimal digits")
-        states = _integers(table, "states", layout.horizon + 1, layout.states)
+        states = self._states(table)
         actions = _integers(table, "actions", layout.horizon, layout.actions)
         if layout.mask is not None:
             rows: list[list[int]] = self._rows  # type: ignore[attr-defined]
@@ -133,25 +142,76 @@ class CentralAdmission:
             raise Malformed("rewards: every entry must be a finite number")
         body = b"".join(
             [
-                np.array(states, "<i4").tobytes(),
+                np.array(states, self._TYPE).tobytes(),
                 np.array(actions, "<i4").tobytes(),
                 values.astype("<f8").tobytes(),
             ]
         )
         return TicketMessage(ticket, plan, mark, body)
 
-    def trajectories(self, bodies: Sequence[bytes]) -> Trajectories:
-        """Return the trajectories of n stored messages, in the format of the session.
+    def _states(self, table: Mapping[str, Any]) -> list[Any]:
+        """Return the checked states."""
+        return _integers(table, "states", self.layout.horizon + 1, self.layout.states)
 
-        The arrays are ``(n, H + 1)`` states, ``(n, H)`` actions and ``(n, H)`` rewards in [0, 1].
+    def records(self, bodies: Sequence[bytes]) -> Trajectories | ContextRecords:
+        """Return the records of n stored messages, in the format of the session.
+
+        The arrays of trajectories are ``(n, H + 1)`` states, ``(n, H)`` actions and ``(n, H)`` rewards in
+        [0, 1].
         """
         steps, n = self.layout.horizon, len(bodies)
-        table = np.frombuffer(b"".join(bodies), np.uint8).reshape(n, 4 * (2 * steps + 1) + 8 * steps)
-        ends = 4 * (steps + 1), 4 * (2 * steps + 1)
-        states = np.ascontiguousarray(table[:, : ends[0]]).view("<i4").astype(np.int64)
+        table = np.frombuffer(b"".join(bodies), np.uint8).reshape(n, -1)
+        ends = table.shape[1] - 12 * steps, table.shape[1] - 8 * steps
+        states = np.ascontiguousarray(table[:, : ends[0]]).view(self._TYPE)
         actions = np.ascontiguousarray(table[:, ends[0] : ends[1]]).view("<i4").astype(np.int64)
         rewards = np.ascontiguousarray(table[:, ends[1] :]).view("<f8").astype(np.float64)
-        return Trajectories(states, actions, rewards)
+        return self._records(states, actions, rewards)
+
+    def _records(self, states: Any, actions: Any, rewards: Any) -> Trajectories | ContextRecords:
+        return Trajectories(states.astype(np.int64), actions, rewards)
+
+
+@dataclass(frozen=True)
+class ContextAdmission(CentralAdmission):
+    """Checker of records with real-valued contexts under central trust.
+
+    - features : public feature map. A device clips each number of a context to its declared range.
+    """
+
+    features: FeatureMap = field(kw_only=True)
+
+    _FIELDS: ClassVar[tuple[str, ...]] = ("actions", "contexts", "nonce", "plan", "rewards", "ticket")
+    _TYPE: ClassVar[str] = "<f8"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_ranges", tuple(self.features.ranges.items()))
+
+    def _states(self, table: Mapping[str, Any]) -> list[Any]:
+        """Return the numbers of the checked context, with NaN for missing numbers."""
+        given = table["contexts"]
+        if not isinstance(given, list) or len(given) != 1:
+            raise Malformed("contexts: must be a list with one context")
+        if self.features.form == "per_action":
+            return self._row(given[0])
+        if not isinstance(given[0], list) or len(given[0]) != self.features.actions:
+            raise Malformed(
+                f"contexts: the context must have a list for each of {self.features.actions} actions"
+            )
+        return [one for row in given[0] for one in self._row(row)]
+
+    def _row(self, row: Any) -> list[float]:
+        ranges: tuple[tuple[str, tuple[float, float]], ...] = self._ranges  # type: ignore[attr-defined]
+        if not isinstance(row, list) or len(row) != len(ranges):
+            raise Malformed(f"contexts: a list must have {len(ranges)} entries, one for each column")
+        for one, (name, (low, high)) in zip(row, ranges, strict=True):
+            if one is not None and not (type(one) in (int, float) and low <= one <= high):
+                raise Malformed(f"contexts: {name} must be null or a number in [{low:g}, {high:g}]")
+        return [math.nan if one is None else float(one) for one in row]
+
+    def _records(self, states: Any, actions: Any, rewards: Any) -> ContextRecords:
+        contexts = states.astype(np.float64).reshape(-1, 1, *self.features.shape)
+        return ContextRecords(contexts, actions, rewards)
 
 
 def _enveloped(table: Any) -> tuple[bytes, bytes]:
@@ -227,12 +287,14 @@ class ShuffleAdmission(_EnvelopeAdmission):
 class LocalAdmission(_EnvelopeAdmission):
     """Checker of the envelopes that devices send under local trust, for the plans that this process knows."""
 
-    def __init__(self, device: CountDevice | ReportDevice) -> None:
+    def __init__(self, device: CountDevice | ReportDevice | LinearDevice) -> None:
         self._device = device
         self._reach: np.ndarray[Any, np.dtype[np.float64]] | None = None
         if isinstance(device, CountDevice):
             scales = np.array([scale for _, scale in device.families])
             self._reach = np.repeat(device.horizon + REACH * scales, np.diff(device.offsets))
+        elif isinstance(device, LinearDevice):  # the products of features and rewards are at most 1
+            self._reach = np.repeat(1.0 / device.units + REACH * device.scales, np.diff(device.offsets))
         self._stochastic: dict[int, bool] = {}
 
     def plan(self, number: int, policy: Any) -> None:
@@ -247,12 +309,12 @@ class LocalAdmission(_EnvelopeAdmission):
         plan : number of the plan that the envelope answers. Raises ``ValueError`` if the envelope is invalid.
         """
         device = self._device
-        found = device.read(plan, body) if isinstance(device, CountDevice) else device.words(plan, body)
+        found = device.words(plan, body) if isinstance(device, ReportDevice) else device.read(plan, body)
         return found[1]
 
     def _check(self, plan: int, body: bytes) -> None:
         device = self._device
-        if isinstance(device, CountDevice):
+        if not isinstance(device, ReportDevice):
             if (np.abs(device.read(plan, body)[1]) > self._reach).any():
                 raise Malformed("message: holds more than any device sends")
         elif plan in self._stochastic:
@@ -266,16 +328,20 @@ class LocalAdmission(_EnvelopeAdmission):
 Admission = CentralAdmission | LocalAdmission | ShuffleAdmission
 
 
-def device_of(form: bytes) -> CountDevice | ReportDevice:
+def device_of(form: bytes) -> CountDevice | ReportDevice | LinearDevice:
     """Return the device object that the published form describes."""
-    for kind in (ReportDevice, CountDevice):
+    for kind in (ReportDevice, CountDevice, LinearDevice):
         try:
             return kind.from_bytes(form)
         except ValueError:
             continue
-    raise ValueError("form: is neither of reports nor of counts")
+    raise ValueError("form: is neither of reports nor of counts nor of sums")
 
 
-def admission_of(layout: Layout, rewards: tuple[float, float], form: bytes) -> Admission:
+def admission_of(study: Study, form: bytes) -> Admission:
     """Return the checker of messages for a study; ``form`` is empty under central trust."""
-    return LocalAdmission(device_of(form)) if form else CentralAdmission(layout, rewards)
+    if form:
+        return LocalAdmission(device_of(form))
+    if study.features is not None:
+        return ContextAdmission(study.layout, study.rewards, features=study.features)
+    return CentralAdmission(study.layout, study.rewards)

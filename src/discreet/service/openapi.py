@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from discreet.device.feature_map import FeatureMap
 from discreet.device.http_client import SERVICE
 from discreet.service.study_config import Study
 
-__all__ = ["SUMMARY", "TICKET", "Texts", "declare_operator", "show_example"]
+__all__ = ["SUMMARY", "TICKET", "Texts", "declare_operator", "first_record", "show_example"]
 
 TICKET = "AAAAAAAAAAAAAAAAAAAAAA"  # ticket in the examples
 
@@ -112,6 +113,27 @@ def _several() -> dict[str, Any]:
     return _object(service=_OURS, results={"type": "array", "items": one})
 
 
+def first_record(study: Study) -> list[Any]:
+    """Return the states, or the context, of an example record."""
+    if study.features is None:
+        return [0] * (study.layout.horizon + 1)
+    low = [limits[0] for limits in study.features.ranges.values()]
+    return [low if study.features.form == "per_action" else [low] * study.features.actions]
+
+
+def _context_schema(features: FeatureMap) -> dict[str, Any]:
+    """Return the JSON schema of one context: a number in its range, or null, for each column."""
+    columns = [
+        {"type": ["number", "null"], "minimum": low, "maximum": high, "title": name}
+        for name, (low, high) in features.ranges.items()
+    ]
+    size = len(columns)
+    row = {"type": "array", "prefixItems": columns, "minItems": size, "maxItems": size}
+    if features.form == "per_action":
+        return row
+    return {"type": "array", "items": row, "minItems": features.actions, "maxItems": features.actions}
+
+
 def _message_form(study: Study, local: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the JSON schema of a message, and an example message."""
     layout, (low, high) = study.layout, study.rewards
@@ -124,7 +146,18 @@ def _message_form(study: Study, local: bool) -> tuple[dict[str, Any], dict[str, 
             ticket=_TICKET,
             plan={"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
             nonce={"type": "string", "pattern": "^[0-9a-fA-F]{32}$"},
-            states=_list("integer", layout.horizon + 1, 0, layout.states - 1),
+            **(
+                {"states": _list("integer", layout.horizon + 1, 0, layout.states - 1)}
+                if study.features is None
+                else {
+                    "contexts": {
+                        "type": "array",
+                        "prefixItems": [_context_schema(study.features)],
+                        "minItems": 1,
+                        "maxItems": 1,
+                    }
+                }
+            ),
             actions=_list("integer", layout.horizon, 0, layout.actions - 1),
             rewards=_list("number", layout.horizon, low, high),
         )
@@ -135,7 +168,7 @@ def _message_form(study: Study, local: bool) -> tuple[dict[str, Any], dict[str, 
             "ticket": TICKET,
             "plan": 1,
             "nonce": "00112233445566778899aabbccddeeff",
-            "states": [0] * (layout.horizon + 1),
+            "states" if study.features is None else "contexts": first_record(study),
             "actions": first,
             "rewards": [low] * layout.horizon,
         }

@@ -147,6 +147,9 @@ def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> Ite
         return
     chosen = max(plans, key=lambda one: int(one["users"]))
     policy = policy_of(json.loads(chosen["policy"]))
+    if study.features is not None:
+        yield from _coefficients(policy, chosen, over)
+        return
     acts = policy if policy.ndim == 2 else np.asarray(policy.argmax(axis=2))
     states = range(min(study.layout.states, 30))
     rows = ((str(h + 1), *(str(int(acts[h, s])) for s in states)) for h in range(study.layout.horizon))
@@ -157,6 +160,19 @@ def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> Ite
         others = f" {_number(len(plans) - 1, 'other plan is', 'other plans are')} open at the same time."
     follow = "the last plan" if over else "the plan that most people follow now"
     yield Paragraph(f"The {what} in each state, at each step, of {follow}.{others}")
+    caption = f"Plan {chosen['number']}, for {_count(int(chosen['users']))}"
+    yield Table(caption, head, tuple(rows), label="The plan")
+
+
+def _coefficients(policy: Any, chosen: Mapping[str, Any], over: bool) -> Iterator[Block]:
+    """Yield a table of the coefficients of features, for learners of contexts; at most 30 of each block."""
+    follow = "the last plan" if over else "the plan that most people follow now"
+    yield Paragraph(
+        f"The coefficients of the features in {follow}. A device takes the action with the highest score. "
+        "Some people act at random, or with coefficients of their own."
+    )
+    rows = ((str(i), *(f"{x:.3g}" for x in block[:30])) for i, block in enumerate(policy.tolist()))
+    head = ("block", *(f"feature {i + 1}" for i in range(min(policy.shape[1], 30))))
     caption = f"Plan {chosen['number']}, for {_count(int(chosen['users']))}"
     yield Table(caption, head, tuple(rows), label="The plan")
 

@@ -14,8 +14,9 @@ __all__ = ["SEES", "SIDE_CHANNELS", "make_participant_statement"]
 
 SEES = {
     "joint": (
-        "You must trust the operator. The operator's server receives your whole record (every state, action "
-        "and reward). It keeps the record until your batch is complete, and removes it once it is counted.",
+        "You must trust the operator. The operator's server receives your whole record (every state or "
+        "context, action and reward). It keeps the record until your batch is complete, and removes it once "
+        "it is counted.",
         "The server keeps exact sums of all records, which are as private as the records.",
         "All others see only releases (noisy sums), policies, and what is computed from them. The guarantee "
         "covers these.",
@@ -104,7 +105,6 @@ def make_participant_statement(
     """
     resolved = (close or study.close_rule) == "resolved"
     guarantee = study.stated or study.guarantee.to_dict()
-    layout = study.layout
     return {
         "study": study.name,
         "identity": study.identity,
@@ -114,16 +114,8 @@ def make_participant_statement(
         "who_sees_what": [*SEES[study.trust], *([message_alone(study).statement] if study.shuffled else ())],
         "shuffler": None if study.shuffler is None else dict(study.shuffler),
         "side_channels": [*SIDE_CHANNELS, *([_TIMES] if resolved else ())],
-        "rehearsal": study.randomness.kind == "seeded",
-        "world": {
-            "states": layout.states,
-            "actions": layout.actions,
-            "horizon": layout.horizon,
-            "users": study.users,
-            "rewards": list(study.rewards),
-            "stationary": study.stationary,
-            "mask": None if layout.mask is None else layout.mask.tolist(),
-        },
+        "rehearsal": study.simulated or study.randomness.kind == "seeded",
+        "world": {**study.sizes, "users": study.users, "stationary": study.stationary},
         "learner": str(study.table.get("learner", {}).get("name", type(study.learner).__name__)),
         **_prior(study),
         "releases": [int(n) for n in study.times],

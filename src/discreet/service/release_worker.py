@@ -40,6 +40,7 @@ import numpy as np
 from discreet.core import checks
 from discreet.core.releases import Message, Plan, Release
 from discreet.core.rng import Seeded
+from discreet.device.context_policy import ARRAYS
 from discreet.mechanisms.interfaces import followed_release
 from discreet.mechanisms.restore_session import brought_back
 from discreet.mechanisms.saved_state.save import taken_out
@@ -80,8 +81,9 @@ def _planned(
         release = followed_release(release, followed)
     while not plans or not plans[-1].last:
         plan, state = study.learner.plan(state, release, _asked)
-        given = (plan.context, plan.group, plan.return_share, plan.cut, plan.forget)
-        if given != ({}, None, None, None, False):
+        given = (plan.group, plan.return_share, plan.cut, plan.forget)
+        extra = plan.context.keys() - (ARRAYS if study.features is not None else ())
+        if extra or given != (None, None, None, False):
             raise ValueError(f"learner: {type(study.learner).__name__} makes plans that are not served")
         plans.append(plan)
         if release.users + sum(int(one.users) for one in plans) >= study.users:
@@ -266,7 +268,7 @@ class Writer(LeaseHolder):
         form = bytes(about["form"])
         self.batches = ShuffledBatches(study, form_of_bytes(form).session) if study.shuffled else None
         self.cells = study.mechanism.query.cells
-        self._admission = None if study.shuffled else admission_of(study.layout, study.rewards, form)
+        self._admission = None if study.shuffled else admission_of(study, form)
         with closing(brought_back(store.session()[1])) as session:
             if session.guarantee != study.guarantee:
                 raise ValueError(
@@ -408,7 +410,7 @@ class Writer(LeaseHolder):
             raise RuntimeError(f"plan {published}: {len(bodies)} messages are stored of {part['came']}")
         absent = int(part["absent"])
         if bodies and isinstance(self._admission, CentralAdmission):
-            session.submit_many(self._admission.trajectories(bodies), number)
+            session.submit_many(self._admission.records(bodies), number)
         elif isinstance(self._admission, LocalAdmission):
             for body in bodies:
                 try:

@@ -16,6 +16,12 @@ The file has the format TOML. All its values are public, and they are fixed befo
     stationary = false         # True if the MDP is the same at every step
     mask = [[true, true], ...] # (S, A) true where an action is admissible; left out: all are
 
+    [context]                  # only for real-valued contexts: the table above then has no states
+    form = "per_action"        # and basis, radius and intercept (:mod:`discreet.device.feature_map`)
+
+    [context.columns]
+    age = { range = [18, 90] } # declared without the data
+
     [learner]
     name = "noise-aware"       # and the learner's options (`discreet describe noise-aware`)
 
@@ -90,10 +96,13 @@ from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.rng import Randomness, Secure, Seeded
 from discreet.core.short_repr import brief
-from discreet.envs.mdp.tabular import TabularMDP
+from discreet.envs.context_worlds import ContextWorld
 from discreet.ledger.signatures import is_key
 from discreet.mechanisms.argument_roles import check_role
+from discreet.mechanisms.features import FeatureMap, declared_ranges
 from discreet.mechanisms.interfaces import ProblemSpec, Schedule, Session
+from discreet.mechanisms.linear.context_query import ContextQuery
+from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
 from discreet.service.resolved_batches import ResolvedBatches
@@ -106,6 +115,7 @@ MOST_RELEASES = 10_000  # the database keeps every release with its plans
 _STREAMS = ("walk", "decaying", "local", "reports")
 _TABLES: Mapping[str, tuple[str, ...]] = {
     "world": ("states", "actions", "horizon", "users", "rewards", "stationary", "mask"),
+    "context": ("columns", "form", "basis", "radius", "intercept"),
     "people": ("answer_within", "closes_after"),
     "serving": ("close", "in_flight_least", "in_flight_share"),
     "ledger": ("dataset", "path"),
@@ -139,6 +149,8 @@ class Study:
         Smallest and largest reward of one step, in users' units; finite, low < high.
     stationary : bool
         True if the MDP is declared to be the same at every step.
+    features : FeatureMap, optional
+        Map of users' real-valued contexts, which replace states; the layout then has one state and one step.
     answer_within : float
         Time in seconds from a user's place to their answer, above 0. Users who answer later count as absent.
     closes_after : float, optional
@@ -171,6 +183,8 @@ class Study:
         Source of noise: Secure, or Seeded for dry runs.
     folder : Path
         Folder to which relative paths refer.
+    simulated : bool
+        True for a dry run.
     table : mapping
         The study file as it was read; :attr:`identity` is a hash of this table.
 
@@ -190,6 +204,7 @@ class Study:
     privatizer: Any
     rewards: tuple[float, float] = (0.0, 1.0)
     stationary: bool = False
+    features: FeatureMap | None = None
     answer_within: float = 3600.0
     closes_after: float | None = None
     close: str | None = None
@@ -205,6 +220,7 @@ class Study:
     randomness: Randomness = field(default_factory=Secure)
     folder: Path = Path()  # folder to which relative paths refer
     table: Mapping[str, Any] = field(default_factory=dict)  # the study file as it was read
+    simulated: bool = False
     # set by :func:`discreet.service.frozen_mechanism.frozen`: the stated guarantee as JSON values, and the
     # texts in the database from which mechanism and statement were read
     stated: Mapping[str, Any] | None = field(default=None, init=False)
@@ -275,7 +291,20 @@ class Study:
     def spec(self) -> ProblemSpec:
         """Public description of the problem that the learner receives."""
         budget = getattr(self.privatizer, "budget", None)
-        return ProblemSpec(self.layout, self.users, self.stationary, None, budget)
+        return ProblemSpec(self.layout, self.users, self.stationary, None, budget, self.features)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Public sizes, range of rewards, mask and feature map, as devices and participants get them."""
+        layout = self.layout
+        return {
+            "states": layout.states,
+            "actions": layout.actions,
+            "horizon": layout.horizon,
+            "rewards": list(self.rewards),
+            "mask": None if layout.mask is None else layout.mask.tolist(),
+            **({} if self.features is None else {"features": self.features.to_dict()}),
+        }
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -284,7 +313,7 @@ class Study:
         return found
 
     @cached_property
-    def mechanism(self) -> CountMechanism | FlipMechanism | AmplifiedMechanism:
+    def mechanism(self) -> CountMechanism | FlipMechanism | AmplifiedMechanism | LinearMechanism:
         """Mechanism of the study's releases. Raises ``ValueError`` if the service does not support it."""
         if self.privatizer.trust == "none":
             raise ValueError("privatizer: must have a guarantee")
@@ -296,14 +325,21 @@ class Study:
                 raise
             name = self.table.get("learner", {}).get("name", type(self.learner).__name__)
             raise ValueError(
-                f"learner.name = {checks.said(name)}: learns from features of states and actions, which a "
-                "study cannot give; choose a learner of tables, such as 'noise-aware'"
+                f"learner.name = {checks.said(name)}: learns from features, which this study does not give; "
+                "a learner of contexts, such as 'linear-bandit', needs [context], and other learners of "
+                "features are not served"
             ) from None
-        found = self.privatizer.mechanism(query, self.schedule, self.randomness)
-        kinds = CountMechanism, FlipMechanism, AmplifiedMechanism
-        if not isinstance(query, CountQuery) or not isinstance(found, kinds):
+        if self.features is not None and not isinstance(query, ContextQuery):
             raise ValueError(
-                f"learner: {type(self.learner).__name__} asks for more than counts, all that is served"
+                f"context: must be left out with learner {type(self.learner).__name__}, which reads no "
+                "contexts"
+            )
+        found = self.privatizer.mechanism(query, self.schedule, self.randomness)
+        kinds = CountMechanism, FlipMechanism, AmplifiedMechanism, LinearMechanism
+        if not isinstance(query, CountQuery | ContextQuery) or not isinstance(found, kinds):
+            raise ValueError(
+                f"learner: {type(self.learner).__name__} asks for more than counts or sums of contexts, all "
+                f"that is served with privatizer {type(self.privatizer).__name__}"
             )
         if type(found) is CountMechanism and (found.asks != "plain" or found.stream not in _STREAMS):
             raise ValueError(
@@ -392,31 +428,43 @@ class Study:
 
     # ------------------------------------------------------------------------- dry runs
     @cached_property
-    def world(self) -> TabularMDP:
-        """Simulated MDP of a dry run. Raises ``ValueError`` if its layout differs from the study's layout."""
+    def world(self) -> Any:
+        """Simulated TabularMDP or ContextWorld of a dry run.
+
+        Raises ``ValueError`` if its layout or feature map differs from the study's.
+        """
         if "env" not in self.rehearsal:
             raise ValueError("rehearsal.env is missing: name the world of the simulated people")
         options = self.rehearsal.get("options", {})
-        mdp: TabularMDP = registry.build("environment", self.rehearsal["env"], None, options)
+        mdp: Any = registry.build("environment", self.rehearsal["env"], None, options)
         if mdp.layout != self.layout:
             raise ValueError(f"rehearsal.env: has {mdp.layout}, must be that of the study, {self.layout}")
+        plain = [None if one is None else one.to_dict() for one in (_features_of(mdp), self.features)]
+        if plain[0] != plain[1]:
+            raise ValueError(
+                f"rehearsal.env: has features {plain[0]}, must be those of [context], {plain[1]}"
+            )
         return mdp
 
     def for_dry_run(self, users: int | None = None) -> Study:
-        """Return a copy of the study with seeded noise, for simulated users. Seeded noise protects no user.
+        """Return a copy of the study for simulated users, with seeded noise. Seeded noise protects no user.
+
+        Devices that add noise to sums send messages only with exact noise. Such a study keeps its source.
 
         users : number of simulated users, at least 1; by default, the number in the study. Raises
             ``ValueError`` if
         ``users`` or ``rehearsal.seed`` is outside its range.
         """
         seed = checks.integer("rehearsal.seed", self.rehearsal.get("seed", 0), 0)
-        table = dict(self.table)
+        name = f"{self.name} (rehearsal)"[:100]
+        table = {**self.table, "name": name}
+        exact = self.local and self.mechanism.stream == "local"  # type: ignore[union-attr]
         if users is not None:
             users = checks.integer("rehearse", users, 1)
             table["world"] = {**table.get("world", {}), "users": users}
         return replace(
-            self, users=users or self.users, ledger=None, head=None, randomness=Seeded(seed), table=table,
-            name=f"{self.name} (rehearsal)"[:100],
+            self, users=users or self.users, ledger=None, head=None, table=table, name=name, simulated=True,
+            randomness=self.randomness if exact else Seeded(seed),
         )  # fmt: skip
 
 
@@ -465,6 +513,9 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
         if name not in table:
             raise ValueError(f"{name} is missing: a study must say it")
     world, people, ledger = dict(table["world"]), table.get("people", {}), table.get("ledger")
+    features = _context(table.get("context"), world)
+    if features is not None:
+        world |= {"states": 1, "horizon": 1}
     for name in ("states", "actions", "horizon", "users"):
         if name not in world:
             raise ValueError(f"world.{name} is missing: a study must say it")
@@ -480,6 +531,7 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
         privatizer=_part("privatizer", table["privatizer"]),
         rewards=world.get("rewards", (0.0, 1.0)),
         stationary=world.get("stationary", False),
+        features=features,
         answer_within=people.get("answer_within", 3600.0),
         closes_after=people.get("closes_after"),
         **{name: table["serving"][name] for name in _TABLES["serving"] if name in table.get("serving", {})},
@@ -493,6 +545,33 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
         folder=folder,
         table=table,
     )
+
+
+def _context(given: Any, sizes: Mapping[str, Any]) -> FeatureMap | None:
+    """Return the feature map that ``[context]`` declares, or None without this table.
+
+    sizes : table with the number of actions. Raises ``ValueError`` for values that are not allowed.
+    """
+    if given is None:
+        return None
+    for name in ("states", "horizon", "stationary", "mask"):
+        if name in sizes:
+            raise ValueError(f"world.{name}: must be left out with [context], contexts are instead of states")
+    options = {name: value for name, value in given.items() if name != "columns"}
+    if isinstance(options.get("basis"), list):
+        options["basis"] = tuple(options["basis"])
+    for where, table, name in (("context", given, "columns"), ("world", sizes, "actions")):
+        if name not in table:
+            raise ValueError(f"{where}.{name} is missing: a study with contexts must say it")
+    ranges = declared_ranges(given["columns"])
+    try:
+        return FeatureMap(ranges, sizes["actions"], **options)
+    except ValueError as error:
+        raise ValueError(f"context: {error}") from None
+
+
+def _features_of(world: Any) -> FeatureMap | None:
+    return world.features if isinstance(world, ContextWorld) else None
 
 
 def _with_pinned_prior(table: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
