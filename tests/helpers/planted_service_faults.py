@@ -13,11 +13,14 @@ from typing import Any
 from unittest.mock import patch
 
 import sqlalchemy as sql
-from service_simulation import Served, User
+from service_simulation import Served, User, World
 from simulated_stores import DictionaryStore, SqliteStore
+from simulated_system import SimulatedIo
 
-from discreet.service import database
+from discreet.service import database, release_chain, release_worker, server
 from discreet.service.database import ABSENT, PLACED, RequestResult, Requests, Store, TicketMessage
+from discreet.service.release_chain import Head, OldDatabase
+from discreet.service.release_worker import LeaseHolder
 from discreet.service.resolved_batches import ResolvedRequests
 
 Put = Callable[..., None]  # patch.object, undone at the end
@@ -182,6 +185,108 @@ def _long_reservation(put: Put) -> None:
     put(SqliteStore, "mark_expired", mark_expired)
 
 
+# ------------------------------------------------------------------------- head and beats
+def _no_beats(put: Put) -> None:
+    for store in STORES:
+        put(store, "keep", around(store.keep, lambda real, self, *given, beat=False: real(self, *given)))
+
+
+def _beats_not_in_head(put: Put) -> None:
+    def append(real: Any, self: Any, mark: Any) -> bool:
+        last = self.last()
+        return bool((last is not None and last.number == mark.number) or real(self, mark))
+
+    put(Head, "append", around(Head.append, append))
+
+
+def _head_not_compared(put: Put) -> None:
+    for module in (server, release_worker):
+        put(module, "check_head", lambda *_: None)
+
+
+def _beat_not_compared(put: Put) -> None:
+    def contains(store: Any, head: Any, seen: Any) -> Any:
+        if store.link(seen.number) != seen.link:
+            raise OldDatabase("link")
+        return store.mark()
+
+    put(release_chain, "_contains", contains)
+
+
+def _missing_head_accepted(put: Put) -> None:
+    def check_head(real: Any, store: Any, head: Any, seen: Any) -> None:
+        if seen is not None:
+            real(store, head, seen)
+
+    for module in (server, release_worker):
+        put(module, "check_head", around(release_chain.check_head, check_head))
+
+
+def _head_read_after(put: Put) -> None:
+    """The head is read after the database, and both grow."""
+
+    def check_head(store: Any, head: Any, seen: Any) -> None:
+        newest = store.mark()
+        store.about()
+        seen = head.last()
+        if seen is not None and (seen.number, seen.beat) > (newest.number, newest.beat):
+            raise OldDatabase("order")
+
+    for module in (server, release_worker):
+        put(module, "check_head", check_head)
+
+
+def _head_read_once(put: Put) -> None:
+    """The head is not read again, so it seems to be behind a database that grew in the meantime."""
+
+    def check_head(real: Any, store: Any, head: Any, seen: Any) -> None:
+        other = copy.copy(head)
+        if seen is not None:
+            other.last = lambda: seen
+        real(store, other, seen)
+
+    for module in (server, release_worker):
+        put(module, "check_head", around(release_chain.check_head, check_head))
+
+
+def _head_before_commit(put: Put) -> None:
+    def drew(real: Any, self: Any, token: Any, turn: int, new: Any, *given: Any) -> None:
+        io = self._io if isinstance(self, Store) else self.io
+        study = World.now.study
+        mark = replace(self.mark(), number=new.number, link=self.link_after(new))
+        Head(study.path("head"), study.identity, io).append(mark)
+        real(self, token, turn, new, *given)
+
+    for store in STORES:
+        put(store, "drew", around(store.drew, drew))
+
+
+def _head_after_plans(put: Put) -> None:
+    """A release is shown, and only the next beat writes it to the head."""
+
+    def write_head(real: Any, self: Any) -> None:
+        if self._store.mark().number == self._store.about()["turn"]:
+            real(self)
+
+    put(LeaseHolder, "write_head", around(LeaseHolder.write_head, write_head))
+
+
+def _failed_head_ignored(put: Put) -> None:
+    def write_head(real: Any, self: Any) -> None:
+        try:
+            token = self.token
+            real(self)
+        except OSError:
+            self.token = token
+
+    put(LeaseHolder, "write_head", around(LeaseHolder.write_head, write_head))
+
+
+def _torn_line_kept(put: Put) -> None:
+    append = SimulatedIo.append
+    put(SimulatedIo, "append", lambda self, path, content, at=None: append(self, path, content))
+
+
 def _no_token(put: Put) -> None:
     """The turn and the key of the row hold without it: this is harmless."""
 
@@ -233,6 +338,17 @@ PLANTED: dict[str, Callable[[Put], None] | type[User]] = {
     "clock of the process": _clock_of_the_process,
     "lease in the future believed": _lease_in_the_future,
     "reservation in the future kept": _long_reservation,
+    "beats not written": _no_beats,
+    "beats not in the head": _beats_not_in_head,
+    "head not compared": _head_not_compared,
+    "only the release compared with the head": _beat_not_compared,
+    "missing head accepted": _missing_head_accepted,
+    "head read after the database": _head_read_after,
+    "head read only once": _head_read_once,
+    "head written before the commit": _head_before_commit,
+    "head written after the release is shown": _head_after_plans,
+    "failed line of the head ignored": _failed_head_ignored,
+    "torn line of the head kept": _torn_line_kept,
     "client: new nonce at a retry": NewNonce,
     "client: 502 is final": GivesUp,
 }

@@ -1,7 +1,8 @@
 """Simulation of a served study: two processes, their database, users, proxies, and faults, from one seed.
 
-The service, its intake queue, its writer and its session are the real ones. With the store "sqlite", the
-database is too; with "dictionary", a model of database, session and learner stands in, which is faster.
+The service, its intake queue, its writer, its session and its head are the real ones. With the store
+"sqlite", the database is too; with "dictionary", a model of database, session and learner stands in, which is
+faster. In some seeds, an operator replaces the database by an earlier copy (:class:`Backup`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -25,11 +27,12 @@ from simulated_system import EPOCH, Faults, Killed, Process, System
 
 from discreet.core import rng as core_rng
 from discreet.core.releases import Plan
-from discreet.service import app, release_worker
+from discreet.service import app, release_chain, release_worker, server
 from discreet.service import encoding as codec
 from discreet.service.database import ABSENT, ANSWERED, PLACED, Drawn, TicketMessage, hashed
 from discreet.service.message_validation import CentralAdmission, Malformed
-from discreet.service.release_worker import begin_study
+from discreet.service.release_chain import ChainMark, OldDatabase
+from discreet.service.release_worker import LEASE, begin_study
 from discreet.service.study_config import Study, study_of
 from discreet.service.system_io import Io
 
@@ -224,6 +227,7 @@ def a_study(mode: int) -> Study:
             "schedule": {"replan_growth": 1.5, "replan_first": 2},
             "serving": serving,
             "people": {"answer_within": ANSWER_WITHIN},
+            "chain": {"head": "head"},
         }
     )
 
@@ -306,7 +310,6 @@ def stand_ins(kind: StoreName) -> Iterator[None]:
                 app,
                 admission_of=lambda *_: admission,
                 frozen=lambda study, _: study,
-                head_of=lambda *_: None,
                 set_first_row=lambda *_: None,
             )
             names = ("canonical", "plan_table", "policy_of")
@@ -344,6 +347,16 @@ class Asked:
         yield self._body
 
 
+@dataclass
+class Backup:
+    """A copy of the database, with the time of the copy and what its commits have shown."""
+
+    content: bytes
+    at: float
+    shown: tuple[Any, ...]
+    held: Held
+
+
 class World:
     """One simulation."""
 
@@ -373,14 +386,22 @@ class World:
         self.placed: dict[int, float] = {}  # ticket: time of the reservation
         self.absent: set[int] = set()
         self.turn, self.over, self.busy = 0, False, PEOPLE + EXTRA
+        # copies of the database, and what survives that one of them replaces it
+        self.published: dict[int, str] = {}
+        self.backups, self.forgotten = list[Backup](), set[str]()
+        self.down = self.old = False  # no process is to run; every process is to be refused
+        self.restores = self.aged = self.refusals = 0  # copies put back, those after 2 s, refused starts
+        self.tasks = list[asyncio.Task[Any]]()
         self.users = [self.client(self, ticket) for ticket in self.tickets]
         on = lambda *values: rng.choice((0.0, *values))  # noqa: E731
         self.lossy, self.odd_clocks = on(0.05), on(0.5)
         self.system.slow = on(0.03, 0.3 if kind == "dictionary" else 0.6)
-        self.system.faults = Faults(on(0.003), on(0.02), on(0.02), on(0.03, 0.2))
+        self.system.faults = Faults(on(0.003), on(0.02), on(0.02), on(0.03, 0.2), tear=on(0.03))
+        self.restoring, self.checks_age = rng.random() < 0.4, rng.random() < 0.25
         self.chaotic, self.calm = True, 0.0
         # without steps of the clock, and threads that read it and are then held up
         self.timely = not self.system.slow
+        self.check()
 
     def say(self, *words: object) -> None:
         """Add a line to the trace."""
@@ -408,12 +429,19 @@ class World:
         try:
             store = self.store.of_process(process.io, self.study)
             store.committed = self.store.committed
+            await process.io.in_thread(server._is_begun, self.study, store, process.io)
             service = Served(self.study, store, _Key(), process.io)
             await service.start()
+            if self.old:
+                self.violated("a database is served that is older than what was published")
             process.tasks += [*service._tasks, service.intake._task]
             process.service = service  # type: ignore[attr-defined]
         except (Exception, Killed) as error:  # the process ends; its supervisor starts it again
             self.say("no start", process.name, type(error).__name__)
+            if isinstance(error, OldDatabase):
+                self.refusals += 1
+                if not self.old:
+                    self.violated(f"the newest database is refused: {error}")
             process.kill()
         else:
             return
@@ -425,7 +453,7 @@ class World:
         while True:
             await asyncio.sleep(0.3 + 2.0 * self.rng.random())
             for name, process in list(self.processes.items()):
-                if not process.alive:
+                if not process.alive and not self.down:
                     self.boot(name)
 
     async def faulty(self) -> None:
@@ -435,6 +463,10 @@ class World:
         steps = rng.random() < 0.2
         for _ in range(rng.randrange(2, 8)):
             await asyncio.sleep(4.0 * rng.random())
+            if self.restoring:
+                if self.backups and rng.random() < 0.4:
+                    await self.restore(rng.choice(self.backups[-4:]))
+                self.keep_backup()
             process = self.processes[rng.choice("ab")]
             if kills and rng.random() < 0.5:
                 self.say("kill", process.name)
@@ -442,9 +474,10 @@ class World:
             elif holds:
                 process.resumes = self.loop.clock + 10.0 * rng.random()
             elif disks:
-                faults.full = True
+                full = rng.choice(("full", "no_lines"))
+                setattr(faults, full, True)
                 await asyncio.sleep(3.0 * rng.random())
-                faults.full = False
+                setattr(faults, full, False)
             if steps and rng.random() < 0.3:
                 self.timely = False
                 self.system.step = rng.choice((-3600.0, -20.0, 0.0, 20.0, 3600.0, 3600.0))
@@ -454,8 +487,98 @@ class World:
                     self.system.step = 0.0
         self.chaotic, self.lossy, self.system.slow = False, 0.0, 0.0
         self.system.faults, self.system.step = Faults(), 0.0
-        self.calm = self.loop.clock
         self.say("calm")
+        if self.checks_age:  # both processes are well, so one of them writes beats
+            await asyncio.sleep(2 * LEASE + 3.0)
+            self.restoring = True
+            self.keep_backup()
+            await asyncio.sleep(2.0 + 4.0 * rng.random())
+            await self.restore(self.backups[-1], too_old=True)
+        self.calm = self.loop.clock
+
+    # ------------------------------------------------------------------------- copies of the database
+    def keep_backup(self) -> None:
+        """Copy the database, as an operator does at some time, and before a release is stored."""
+        if self.restoring:
+            shown = self.log.copy(), self.released.copy(), self.placed.copy(), self.absent.copy()
+            own = (*shown, self.numbers.copy(), self.turn, self.over)
+            self.backups.append(Backup(self.store.saved(), self.loop.clock, own, self.store.held()))
+
+    def _put_back(self, backup: Backup) -> None:
+        self.store.restore(backup.content)
+        *shown, self.turn, self.over = backup.shown
+        self.log, self.released, self.placed, self.absent, self.numbers = (one.copy() for one in shown)
+
+    async def restore(self, backup: Backup, *, too_old: bool = False) -> None:
+        """Stop all processes, and put a copy of the database back; sometimes, the head is lost as well.
+
+        A copy without the newest line of the head must be refused. Then the operator puts the newest database
+        back. Another copy has lost what came after it, and the study goes on from there.
+
+        too_old : True if the copy must be refused because of its age.
+        """
+        self.down = True
+        for process in self.processes.values():
+            process.kill()
+        await asyncio.sleep(0.01)
+        self.keep_backup()
+        newest = self.backups.pop()
+        path = self.study.path("head")
+        self._put_back(backup)
+        # a copy from before the first beat is like a new database, so nothing shows that its head is lost
+        lost = self.store.beats() > 0 and self.rng.random() < 0.2
+        if lost:
+            self.system.files.pop(path, None)
+        self.restores += 1
+        self.aged += too_old
+        line = _last_line(self.system.files.get(path, b""))
+        known = self.store.beats() == 0 if line is None else self.store.contains(line)
+        self.old = too_old or not known
+        self.say("restore", f"{self.loop.clock - backup.at:.2f} s,", "refused" if self.old else "accepted")
+        if self.old:
+            for name in "ab":
+                self.boot(name)
+            await asyncio.sleep(1.0 + 2.0 * self.rng.random())
+            for process in self.processes.values():
+                process.kill()
+            await asyncio.sleep(0.01)
+            self._put_back(newest)
+            if lost:
+                self._new_head()
+            self.old = False
+        else:
+            self._forget(newest)
+        self.down = False
+
+    def _new_head(self) -> None:
+        """Begin a new head for the newest database, as an operator does."""
+        faults, self.system.faults = self.system.faults, Faults()
+        process = Process(self.system, "operator")
+        store = self.store.of_process(process.io, self.study)
+        head = release_chain.head_of(self.study, store, process.io)
+        assert head is not None
+        release_chain.new_head(store, head)
+        self.system.faults = faults
+
+    def _forget(self, before: Backup) -> None:
+        """Give new tickets to new users, one for each ticket whose last events are lost."""
+        log, numbers = before.shown[0], before.shown[4]
+        lost, now = before.held.tickets, self.store.held().tickets
+        gone = {
+            ticket
+            for number, ticket in numbers.items()
+            if self.numbers.get(number) != ticket
+            or now.get(number) != lost[number]
+            or self.log.get(number) != log.get(number)
+        }
+        self.forgotten |= gone
+        tickets = self.store.new_tickets(len(gone)) if gone else []
+        self.numbers |= {self.store.number_of(one): one for one in tickets}
+        self.tickets += tickets
+        users = [self.client(self, ticket) for ticket in tickets]
+        self.users += users
+        self.busy += len(users)
+        self.tasks += [self.loop.create_task(user.live()) for user in users]
 
     # ------------------------------------------------------------------------- network
     async def call(self, path: str, table: Any) -> tuple[int, dict[str, Any] | bytes]:
@@ -502,14 +625,14 @@ class World:
 
     async def read(self) -> None:
         """Look at releases, as anybody can."""
-        rng, store = self.rng, self.store
+        rng = self.rng
         while True:
             await asyncio.sleep(3.0 * rng.random())
             code, found = await self.call(f"/releases/{rng.choice((self.turn, self.turn + 1))}", None)
             if code == 200:
                 assert isinstance(found, bytes)
                 number = json.loads(found)["number"] if self.kind == "sqlite" else json.loads(found)[0]
-                if store.held().releases.get(number) != digest(found):
+                if self.published.get(number) != digest(found):
                     self.violated(f"release {number}: was shown, and is not the stored one")
 
     # ------------------------------------------------------------------------- invariants
@@ -530,6 +653,9 @@ class World:
             _must(known == sha256, f"release {number} is drawn again")
         _must(len(held.releases) == len(self.released), "a release is gone")
         _must(max(self.released) <= self.turn + 1, "a release comes before its turn")
+        for number, sha256 in held.releases.items():
+            known = self.published.setdefault(number, sha256) if number <= held.turn else sha256
+            _must(known == sha256, f"release {number} is published twice, with two draws of noise")
         turns = {plan: turn for plan, _, _, _, turn in held.plans}
         for number, plan, at, body in held.messages:
             batch = turns[plan] if at is None else at
@@ -580,7 +706,8 @@ class World:
         _must(answered == set(self.log), "answers and messages differ")
         for number, (plan, _, body) in self.log.items():
             sent = self.users[self.tickets.index(self.numbers[number])]
-            _must((plan, body) in sent.bodies, f"ticket {number}: what is stored was not sent")
+            known = sent.bodies | sent.others if sent.ticket in self.forgotten else sent.bodies
+            _must((plan, body) in known, f"ticket {number}: what is stored was not sent")
         self._compare(held)
 
     def _compare(self, held: Held) -> None:
@@ -619,8 +746,22 @@ class World:
         session.close()
 
 
+def _last_line(content: bytes) -> ChainMark | None:
+    """The last whole line of a head, or None."""
+    lines = content[: content.rfind(b"\n") + 1].decode().splitlines()[1:]
+    if not lines:
+        return None
+    number, link, beat, nonce = lines[-1].split()
+    return ChainMark(int(number), link, int(beat), nonce)
+
+
 class Served(app.Service):
     """The service, without a web framework."""
+
+    def _parts(self, holder: str) -> tuple[Any, Any]:
+        admission, writer = super()._parts(holder)
+        writer._before_commit = World.now.keep_backup
+        return admission, writer
 
     async def handle(self, path: str, body: bytes) -> tuple[int, Any]:
         """The answer to a request: its status, and its JSON or bytes."""
@@ -661,6 +802,7 @@ class User:
         self.again, self.other = rng.random() < 0.15, rng.random() < 0.1
         self.acts = rng.expovariate(0.5)
         self.bodies: set[tuple[int, bytes]] = set()
+        self.others: set[tuple[int, bytes]] = set()  # second messages, which count only if the first is lost
         self.heard: list[str] = []
 
     async def live(self) -> None:
@@ -683,9 +825,10 @@ class User:
             code, found = await self.ask("/messages", table)
             self.heard.append("counted" if code == 202 else str(found.get("reason")))
         if self.other:  # a second message, with another nonce: never counted beside the first
-            table, _ = self.message(plan, rng.randbytes(16).hex())
+            table, body = self.message(plan, rng.randbytes(16).hex())
+            self.others.add((plan, body))
             code, found = await self.ask("/messages", table)
-            if code == 202:
+            if code == 202 and self.ticket not in world.forgotten:
                 world.violated("a second message is counted")
 
     async def send(self, table: dict[str, Any]) -> tuple[int, Any]:
@@ -719,6 +862,8 @@ class User:
 
     def check(self, held: Held) -> None:
         """Check that what was heard is so."""
+        if self.ticket in self.world.forgotten:
+            return
         state, _ = held.tickets[self.world.store.number_of(self.ticket)]
         for one in self.heard:
             _must(one in ("counted", "late", "over"), f"{self.ticket}: gave up with {one!r}")
@@ -745,13 +890,16 @@ def simulate(seed: int, kind: StoreName = "sqlite", world: type[World] = World, 
     asyncio._set_running_loop(loop)
     try:
         tasks = [made.supervise(), made.faulty(), made.read(), *(user.live() for user in made.users)]
-        kept = [loop.create_task(one) for one in tasks]
+        made.tasks += [loop.create_task(one) for one in tasks]
     finally:
         asyncio._set_running_loop(None)
     loop.run(ends, lambda: (made.calm or 600.0) + CALM)
+    for task in made.tasks:
+        if task.done() and task.exception() is not None:
+            made.violated(f"the simulation fails: {task.exception()!r}")
     for process in made.processes.values():
         process.kill()
-    for task in kept:
+    for task in made.tasks:
         task.cancel()
     made.system.rng = random.Random(0)
     loop.run(lambda: False, lambda: loop.clock)

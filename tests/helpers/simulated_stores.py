@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import pickle
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from discreet.service.database import (
     hashed,
 )
 from discreet.service.frozen_mechanism import first_program
+from discreet.service.release_chain import NO_LINK, ChainMark, link_of
 from discreet.service.study_config import Study
 from discreet.service.system_io import SYSTEM, Io
 
@@ -90,6 +92,23 @@ class SqliteStore(Store):
     def restore(self, content: bytes) -> None:
         """Replace everything by a backup."""
         self.raw.deserialize(content)
+
+    def contains(self, mark: ChainMark) -> bool:
+        """True if the database has the release and the beat of a line of its head."""
+        ask = self.raw.execute
+        links = ask("SELECT link FROM links WHERE number = ?", (mark.number,)).fetchall()
+        beats = ask("SELECT nonce FROM beats WHERE number = ?", (mark.beat,)).fetchall()
+        return links == [(mark.link,)] and (not mark.beat or beats == [(mark.nonce,)])
+
+    def beats(self) -> int:
+        """The number of beats."""
+        return int(self.raw.execute("SELECT count(*) FROM beats").fetchone()[0])
+
+    def link_after(self, new: Drawn) -> str:
+        """The link of the next release."""
+        before = self.link(new.number - 1)
+        assert before is not None
+        return link_of(before, str(self.stored_identity()), new.number, new.body, new.exact)
 
     def of_process(self, io: Io, study: Study) -> SqliteStore:
         """The database as another process opens it."""
@@ -184,6 +203,7 @@ class DictionaryStore:
         self.d: dict[str, Any] = {
             "turn": 0, "over": False, "plans": {}, "releases": {}, "tickets": {}, "messages": {},
             "resolved": {}, "count": 0, "session": first.session, "lease": ["", 0, 0.0], "rows": [],
+            "links": {}, "beats": {},
         }  # fmt: skip
         self._keep(first)
         self._open(0, plans, io.now())
@@ -220,7 +240,20 @@ class DictionaryStore:
         return made
 
     # ------------------------------------------------------------------------- the study
-    sqlite, file = True, None  # in memory, so without a head
+    sqlite, file = True, None  # in memory
+
+    def saved(self) -> bytes:
+        """A backup."""
+        return pickle.dumps(self.d)
+
+    def restore(self, content: bytes) -> None:
+        """Replace everything by a backup."""
+        found = pickle.loads(content)
+        self.d.clear()
+        self.d.update(found)
+
+    def created(self, identity: str) -> bool:
+        return True
 
     def frozen(self) -> tuple[str, str]:
         return str(self.program["mechanism_json"]), str(self.program["guarantee_json"])
@@ -234,8 +267,37 @@ class DictionaryStore:
     def add_key_row(self, row: dict[str, Any]) -> None:
         pass
 
-    def link(self, number: int) -> str:
-        return f"{number:064x}"
+    def link_after(self, new: Drawn) -> str:
+        """The link of the next release."""
+        before = self.d["links"].get(new.number - 1, NO_LINK)
+        content = f"{before} {new.number} {new.sha256}".encode()
+        return digest(content + hashlib.sha256(new.exact).digest())
+
+    def contains(self, mark: ChainMark) -> bool:
+        """True if the database has the release and the beat of a line of its head."""
+        links, beats = self.d["links"], self.d["beats"]
+        same = not mark.beat or beats.get(mark.beat) == mark.nonce
+        return links.get(mark.number) == mark.link and same
+
+    def beats(self) -> int:
+        """The number of beats."""
+        return len(self.d["beats"])
+
+    @transaction(False)
+    def link(self, number: int) -> str | None:
+        found: str | None = self.d["links"].get(number)
+        return found
+
+    @transaction(False)
+    def nonce(self, beat: int) -> str | None:
+        found: str | None = self.d["beats"].get(beat) if beat else NO_LINK[:16]
+        return found
+
+    @transaction(False)
+    def mark(self) -> ChainMark:
+        number, beat = max(self.d["links"]), max(self.d["beats"], default=0)
+        nonce = self.d["beats"].get(beat, NO_LINK[:16])
+        return ChainMark(number, self.d["links"][number], beat, nonce)
 
     def close_rule(self) -> str:
         return self.study.close_rule
@@ -265,9 +327,11 @@ class DictionaryStore:
     @transaction(False)
     def release(self, number: int) -> tuple[bytes, str] | None:
         found = self.d["releases"].get(number)
-        return None if found is None else (found.body, found.sha256)
+        shown = found is not None and number <= self.d["turn"]
+        return (found.body, found.sha256) if shown else None
 
     def _keep(self, new: Drawn) -> None:
+        self.d["links"][new.number] = self.link_after(new)
         self.d["releases"][new.number] = new
 
     def _open(self, turn: int, plans: Sequence[tuple[int, int, str]], now: float) -> None:
@@ -489,6 +553,9 @@ class DictionaryStore:
         if lease[1] != token or not now < lease[2] <= now + 2 * lasts:
             return False
         lease[2] = now + lasts
+        if beat:
+            beats = self.d["beats"]
+            beats[max(beats, default=0) + 1] = self.io.random_bytes(8).hex()
         return True
 
     @transaction(True, shown=False)

@@ -11,8 +11,9 @@ import heapq
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -203,7 +204,9 @@ class Faults:
     refuse: float = 0.0  # the transaction fails, and nothing is stored
     forget: float = 0.0  # the transaction is stored, and its caller gets an error
     freeze: float = 0.0  # before a write, the process is held up for longer than a lease
-    full: bool = False  # no transaction that writes is stored
+    full: bool = False  # no transaction that writes is stored, and no line of a file
+    no_lines: bool = False  # the disk of the head is full
+    tear: float = 0.0  # only the beginning of a line is written to a file
 
 
 class System:
@@ -220,6 +223,11 @@ class System:
     def time(self) -> float:
         """The clock of the database."""
         return EPOCH + self.loop.clock + self.step
+
+
+def no_space() -> OSError:
+    """The error of a disk that is full."""
+    return OSError(28, "No space left on device")
 
 
 class _Lock:
@@ -311,11 +319,50 @@ class SimulatedIo(Io):
     def random_bytes(self, size: int) -> bytes:
         return self.system.rng.randbytes(size)
 
-    def append(self, path: Path, content: bytes) -> None:
-        self.system.files[path] = self.system.files.get(path, b"") + content
+    # ------------------------------------------------------------------------- files
+    def append(self, path: Path, content: bytes, at: int | None = None) -> None:
+        files, faults, rng = self.system.files, self.system.faults, self.system.rng
+        whole = files.get(path, b"")
+        if not content:
+            files[path] = whole
+            return
+        self.at("commit", True, no_space)
+        if faults.no_lines:
+            raise no_space()
+        whole = whole if at is None else whole[:at]
+        if faults.tear and rng.random() < faults.tear:
+            files[path] = whole + content[: rng.randrange(len(content))]
+            if rng.random() < 0.5:
+                self.process.kill()
+                raise Killed
+            raise no_space()
+        files[path] = whole + content
 
-    def read(self, path: Path) -> bytes:
-        return self.system.files.get(path, b"")
+    def read(self, path: Path, most: int) -> bytes:
+        return self._content(path)[:most]
+
+    def tail(self, path: Path, most: int) -> tuple[int, bytes] | None:
+        if path not in self.system.files:
+            return None
+        content = self.system.files[path]
+        at = max(0, len(content) - most)
+        return at, content[at:]
+
+    def rename(self, path: Path, to: Path) -> None:
+        self.system.files[to] = self.system.files.pop(path)
+
+    @contextmanager
+    def locked(self, path: Path) -> Iterator[None]:
+        """Lock a file. Nothing is held up while a file is locked, so nobody waits for it."""
+        self.at("begin", True, no_space)
+        self._content(path)
+        yield
+        self.at("end", True, no_space)
+
+    def _content(self, path: Path) -> bytes:
+        if path not in self.system.files:
+            raise FileNotFoundError(2, "No such file", str(path))
+        return self.system.files[path]
 
     # ------------------------------------------------------------------------- transactions
     def at(self, place: str, write: bool, failed: Callable[[], BaseException]) -> None:

@@ -312,11 +312,42 @@ def test_no_new_head_replaces_one_that_shows_an_old_database(tmp_path: Path) -> 
         begin_new_head(study, str(path))
     assert head.read_bytes() == kept
     assert not (tmp_path / "a.db.head.1").exists()
-    head.write_bytes(kept + b"0 nothing\n")
-    assert begin_new_head(study, str(path)) == (head, tmp_path / "a.db.head.1")
+    heading = kept[: kept.index(b"\n") + 1]
+    for damaged in (kept + b"0 nothing\n", kept[:-1], b"d" * len(heading) + kept[len(heading) :], kept[9:]):
+        head.write_bytes(damaged)
+        with pytest.raises(OldDatabase, match="older than what was published"):
+            begin_new_head(study, str(path))
+        assert head.read_bytes() == damaged
+    # nothing readable is left, or the file belongs to another study
+    heads = b"", heading, heading + b"0 nothing\n", kept.replace(study.identity.encode(), b"0" * 64)
+    for number, other in enumerate(heads, 1):
+        head.write_bytes(other)
+        assert begin_new_head(study, str(path)) == (head, tmp_path / f"a.db.head.{number}")
     head.unlink()
     assert begin_new_head(study, str(path)) == (head, None)
     opened(study, str(path)).close()
+
+
+def test_a_database_that_grew_after_its_head_was_read_is_not_refused(tmp_path: Path) -> None:
+    """A start is held up between the two reads, while another process makes two releases."""
+    study = a_study()
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        writer = beating(study, store)
+        assert writer.hold()
+        assert writer.head is not None
+        seen = writer.head.last()
+        for _ in range(2):
+            a_batch(study, store)
+            assert writer.step()
+        check_head(store, writer.head, seen)
+
+
+def test_a_head_that_others_can_read_becomes_its_owners(tmp_path: Path) -> None:
+    head = Head(tmp_path / "a.head", IDENTITY)
+    head.begin()
+    head.path.chmod(0o644)
+    head.append(a_mark())
+    assert head.path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_head_older_than_all_beats_of_the_database_can_be_replaced(

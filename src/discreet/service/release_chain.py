@@ -19,13 +19,13 @@ order would reject healthy databases, because both grow between the two reads. A
 ahead of the head, if the process was killed between (1) and (2). This release was not published, and the next
 line contains it.
 
-A copy that contains the newest beat is not detected. Nor is an old database with a head of the same age.
+A copy that contains the newest beat is not detected. Nor is an old database with a head of the same age, or a
+copy from before the first beat without any head. Clients that remember a later release detect these cases.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,8 @@ __all__ = [
 BEATS = 10_000  # number of beats that a database keeps
 NO_LINK = "0" * 64  # link before release 0
 _LINE = re.compile(rb"(-1|\d{1,9}) ([0-9a-f]{64}) (\d{1,18}) ([0-9a-f]{16})\n")
+_LONGEST = 112  # largest number of bytes in a line
+_HEADING = re.compile(rb"discreet head 1 [0-9a-f]{64}\n")
 _TAIL = 4096  # number of bytes at the end of the head that contain its last line
 _FIRST = "discreet head 1"
 
@@ -112,6 +114,30 @@ class Head:
         """
         return self._read()[0]
 
+    def newest_readable(self) -> ChainMark | None:
+        """Return the newest undamaged line among the last :data:`BEATS` ones; None if there is none.
+
+        Returns None for the head of another study.
+        """
+        first = self._io.tail(self.path, 0) and self._io.read(self.path, len(self._first))
+        if not first or (_HEADING.fullmatch(first) and first != self._first):
+            return None
+        tail = (self._io.tail(self.path, BEATS * _LONGEST) or (0, b""))[1]
+        found = [_LINE.fullmatch(line + b"\n") for line in tail.split(b"\n")]
+        marks = [_mark(line) for line in found if line]
+        return max(marks, key=lambda mark: (mark.number, mark.beat), default=None)
+
+    def set_aside(self) -> Path | None:
+        """Give the file another name. Returns this name, or None if the file does not exist."""
+        if self._io.tail(self.path, 0) is None:
+            return None
+        kept, number = self.path, 0
+        while self._io.tail(kept, 0) is not None:
+            number += 1
+            kept = self.path.with_name(f"{self.path.name}.{number}")
+        self._io.rename(self.path, kept)
+        return kept
+
     def check(self) -> None:
         """Check the first line and the last one. Raises :class:`OldDatabase` if one of them is damaged.
 
@@ -161,8 +187,12 @@ class Head:
         found = _LINE.fullmatch(whole[whole[:-1].rfind(b"\n") + 1 :])
         if found is None:
             raise OldDatabase(f"{self}: its last line is damaged: put the file back from a backup")
-        number, link, beat, nonce = (part.decode() for part in found.groups())
-        return ChainMark(int(number), link, int(beat), nonce), at + len(whole)
+        return _mark(found), at + len(whole)
+
+
+def _mark(line: re.Match[bytes]) -> ChainMark:
+    number, link, beat, nonce = (part.decode() for part in line.groups())
+    return ChainMark(int(number), link, int(beat), nonce)
 
 
 def head_of(study: Study, store: Store, io: Io = SYSTEM) -> Head | None:
@@ -200,11 +230,18 @@ def check_head(store: Store, head: Head, seen: ChainMark | None) -> None:
     if seen is None:
         return
     newest = _contains(store, head, seen)
-    if newest.number > seen.number + 1 or newest.beat >= seen.beat + BEATS:
+    if _is_behind(seen, newest):  # other processes can have added lines since the head was read
+        seen = head.last() or seen
+    if _is_behind(seen, newest):
         raise OldDatabase(
             f"{head}: ends at release {seen.number}, and the database at {newest.number}: put the newest "
             f"head back{remedy}"
         )
+
+
+def _is_behind(seen: ChainMark, newest: ChainMark) -> bool:
+    """Return True if a line of the head is older than a served database allows."""
+    return newest.number > seen.number + 1 or newest.beat >= seen.beat + BEATS
 
 
 def _contains(store: Store, head: Head, seen: ChainMark) -> ChainMark:
@@ -230,21 +267,14 @@ def new_head(store: Store, head: Head) -> Path | None:
     Returns the new name of the old file, or None if no file existed. An operator does this only after a head
     was lost. They must know that no later database exists.
 
-    Raises :class:`OldDatabase` if the old file shows that the database is older than what was published.
+    Raises :class:`OldDatabase` if a line of the old file shows that the database is older than what was
+    published. A damaged old file can have such a line, too.
     """
     checks.exactly("head", head, Head)
-    try:
-        seen = head.last()
-    except OldDatabase:  # the file is damaged, or belongs to another study
-        seen = None
+    seen = head.newest_readable()
     if seen is not None:
         _contains(store, head, seen)
-    kept = None
-    if head.path.exists():
-        kept, number = head.path, 1
-        while kept.exists():
-            kept, number = head.path.with_name(f"{head.path.name}.{number}"), number + 1
-        os.rename(head.path, kept)
+    kept = head.set_aside()
     head.begin()
     head.append(store.mark())
     return kept

@@ -85,11 +85,15 @@ class Io:
     def append(self, path: Path, content: bytes, at: int | None = None) -> None:
         """Append bytes to a file that only its owner can read. They are on the disk when this returns.
 
+        If other users can read or write an existing file, its mode becomes 0600.
+
         at : length to which the file is cut before; None: it is not cut.
         """
         new = not path.exists()
         file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         try:
+            if os.name == "posix" and os.fstat(file).st_mode & 0o077:
+                os.fchmod(file, 0o600)
             if at is not None:
                 os.ftruncate(file, at)
             while content:
@@ -117,6 +121,11 @@ class Io:
                 return at, file.read(most)
         except FileNotFoundError:
             return None
+
+    def rename(self, path: Path, to: Path) -> None:
+        """Give a file another name in the same folder."""
+        os.rename(path, to)
+        sync_folder(path.parent)
 
     @contextmanager
     def locked(self, path: Path) -> Iterator[None]:
