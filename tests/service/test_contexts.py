@@ -24,7 +24,7 @@ from discreet.mechanisms.interfaces import followed_release
 from discreet.mechanisms.linear.context_query import ContextRecord, ContextRecords
 from discreet.service import encoding as codec
 from discreet.service.database import Store
-from discreet.service.dry_run import people_of, promised_by, rehearse
+from discreet.service.dry_run import people_of, promised_by, run_dry
 from discreet.service.message_validation import (
     ContextAdmission,
     LocalAdmission,
@@ -309,7 +309,7 @@ def test_an_explorer_keeps_the_coefficients_of_the_place() -> None:
 
 
 @pytest.mark.parametrize("trust", TRUSTS)
-def test_a_rehearsal_over_http_counts_everybody(trust: str) -> None:
+def test_a_dry_run_over_http_counts_everybody(trust: str) -> None:
     result = run_dry(study_of(context_table(80, trust, serving=RESOLVED)).for_dry_run())
     assert sum(users for users, _ in result.values) == result.users == 80
     assert 0.0 < result.uniform < result.optimal < 1.0
