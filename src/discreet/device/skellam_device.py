@@ -68,7 +68,7 @@ _TAIL_BITS = 160
 
 
 def levels_of(dimension: int) -> int:
-    """Return k of at least 7: coordinates of phi are multiples of 2^-k."""
+    """Return an integer k >= 7. The coordinates of phi are rounded to multiples of 2^-k."""
     return max(7, math.ceil(math.log2(32.0 * math.sqrt(dimension))))
 
 
