@@ -218,12 +218,12 @@ class CountMechanism(SumMechanism):
             _ = self.counts
         if query.stored_only and not self.stored:
             raise ValueError(
-                f"query.episodes = {query.episodes}, first visits: only for stored people (stored = True)"
+                f"query.episodes = {query.episodes}, first visits: only for offline data (stored = True)"
             )
         if query.steered:
             steered.check_mechanism(self)
         if self.stored and (strategy not in (Exact(), Batches()) or self.release_scales.size):
-            raise ValueError("stored = True: stored people are released once, by plain Exact() or Batches()")
+            raise ValueError("stored = True: offline data are released once, by plain Exact() or Batches()")
         if isinstance(strategy, Prefixes):
             leaves = leaves_of(self.schedule, strategy.leaf)
             if strategy.walk.leaves != leaves:

@@ -138,7 +138,7 @@ class Schedule:
     def __post_init__(self) -> None:
         object.__setattr__(self, "final", checks.flag("final", self.final))
         if self.final and (self.times is None or self.users is None):
-            raise ValueError("final = True: must come with users and with the times of release")
+            raise ValueError("final = True: must be given with users and the times of release")
         checks.choice("reads", self.reads, ("sums", "measurements"))
         checks.choice("plans", self.plans, ("any", "deterministic", "stochastic"))
         if self.users is not None:
@@ -152,8 +152,7 @@ class Schedule:
             if self.users is not None and times[-1] >= self.users + self.final:
                 allowed = "at most" if self.final else "below"
                 raise ValueError(
-                    f"times[-1] = {times[-1]}: must be {allowed} users = {self.users} (nobody is left to "
-                    "use it)"
+                    f"times[-1] = {times[-1]}: must be {allowed} users = {self.users} (no user is left)"
                 )
             times.flags.writeable = False
             object.__setattr__(self, "times", times)

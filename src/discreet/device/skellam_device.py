@@ -252,7 +252,7 @@ class SkellamDevice(forms.Published):
         try:
             form = ContextForm.from_plain(own)
         except (KeyError, TypeError) as error:
-            raise ValueError(f"published: is no form of contexts ({error!r})") from None
+            raise ValueError(f"published: is not a form of contexts ({error!r})") from None
         rest = {name: value for name, value in plain.items() if not name.startswith("form.")}
         return forms.built(cls, rest | {"form": form}, published)
 

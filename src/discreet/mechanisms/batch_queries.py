@@ -125,7 +125,7 @@ class BatchMechanism:
             if not part.schedule.final or times != [0, size]:
                 raise ValueError(f"parts[{i}].schedule: must be one release of all {size} users of the batch")
             if _asked(part.query) != _asked(asked[i]):
-                raise ValueError(f"parts[{i}].query: must be schedule.queries[{i}], what people are asked")
+                raise ValueError(f"parts[{i}].query: must be schedule.queries[{i}], the query of the users")
         own = {id(part): replace(part) for part in self.parts}  # copies that other code cannot change
         object.__setattr__(self, "parts", tuple(own[id(part)] for part in self.parts))
 
@@ -353,7 +353,7 @@ class BatchChannel(Channel):
         self.first(s)
         last, before, inner = checks.flag("plan.last", plan.last), s.users, s.state["inner"]
         if inner is not None and before == self.times[s.state["open"] + 1]:
-            raise RuntimeError(f"begin: all {before} users of a batch have come, call release first")
+            raise RuntimeError(f"begin: all {before} users of a batch have arrived, call release first")
         plan = replace(plan, users=users, last=last, number=0)
         batch = self.batch_at(before)
         if batch is None:

@@ -90,9 +90,7 @@ class ContextJudges(Guarded):
             if no sum has the same loss as these records.
         """
         if not self.users:
-            raise ValueError(
-                f"judge_share = {self.share:g}: nobody is in the group that judges; must be larger"
-            )
+            raise ValueError(f"judge_share = {self.share:g}: no user is in the second group; must be larger")
         (record,) = records
         query = ClippedSum.matching(record, AdvantageQuestion.SIZE)
         query.check_people(self.users)

@@ -97,7 +97,7 @@ class OneShotSession(Saveable):
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         if type(mechanism) is not CountMechanism or not mechanism.stored:
-            raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism of stored people")
+            raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism of offline data")
         # a new object that is checked again and shares no array with the caller's object
         mechanism = replace(mechanism)
         mechanism.check_source(randomness)
@@ -211,7 +211,7 @@ class OneShotSession(Saveable):
         with self._call():
             self._check_open()
             if not self.users:
-                raise RuntimeError("release: nobody has come")
+                raise RuntimeError("release: no user has been added")
             tally = self._tally
             if self._mechanism.noisy and self._key is None:
                 # All steps are checked before the first step is released.

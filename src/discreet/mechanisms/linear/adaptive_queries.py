@@ -462,14 +462,14 @@ class ResponseSession(Saveable):
 
     def _check_unasked(self) -> None:
         if self._asked:
-            raise RuntimeError("questions were asked, nobody can be added any more")
+            raise RuntimeError("questions were asked, no user can be added")
 
     def _followed(self, user: ArrayLike | None, n: int) -> tuple[Ints, int, tuple[int, int, int] | None]:
         """Return the halves (n,) of the episodes, the number of users, and the new value of ``_last``."""
         if user is None:
             if self._episodes > 1:
                 raise ValueError(
-                    f"user = None: must be given where a person may have {self._episodes} episodes"
+                    f"user = None: must be given where a user may have {self._episodes} episodes"
                 )
             if self._last is not None:
                 raise ValueError("user = None: must be given in every call or in none")

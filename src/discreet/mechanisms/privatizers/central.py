@@ -569,7 +569,7 @@ class Central(Budgeted, Proposes):
         if self.release not in ("auto", "batches") or self.calibration == "published":
             raise ValueError(
                 f"release = {self.release!r}, calibration = {self.calibration!r}: must be 'auto' or "
-                "'batches', and 'exact', stored people are released once"
+                "'batches', and 'exact', offline data are released once"
             )
         options = self._options(query, 1, isinstance(randomness, Secure))
         if not options:
@@ -612,7 +612,7 @@ class Central(Budgeted, Proposes):
             raise ValueError("schedule.pooled_shares: must be None, the query pools nothing")
         if choice.walk is not None:
             raise ValueError(
-                "schedule.pooled_shares: must be None for a tree, whose releases carry no measurements"
+                "schedule.pooled_shares: must be None for a tree, whose releases contain no measurements"
             )
         norm: Norm = "l1" if choice.drawn == LAPLACE else "l2"
         pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in query.row_families])
