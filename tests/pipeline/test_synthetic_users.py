@@ -369,7 +369,7 @@ def test_minari_datasets_are_marked(made: dict[str, Path], tmp_path: Path, monke
         synthesize(made["labels"], tmp_path / "two-v0", 30)
     facts = synthesize(made["first visits"], tmp_path / "ward-v0", 30, seed=3).facts
     schema = read_schema(tmp_path / "ward-v0.toml")
-    with pytest.raises(ValueError, match="not people"):
+    with pytest.raises(ValueError, match="not real users"):
         open_source("minari:ward-v0", schema)
     source = open_source("minari:ward-v0", schema, synthetic_input=True)
     assert source.synthetic == (facts,)
