@@ -191,8 +191,8 @@ JudgeShare = Annotated[
     float | None,
     typer.Option(
         "--judge-share",
-        help="Share of people, in (0, 1), who are not learned from and judge the policy instead, with the "
-        "same budget: each person is in one of the two groups. For linear-advantage, and for decision points "
+        help="Share of users, in (0, 1), who evaluate the policy instead of being learned from, with the "
+        "same budget: each user is in one of the two groups. For linear-advantage, and for decision points "
         "whose rewards are paid by a rule.",
     ),
 ]
