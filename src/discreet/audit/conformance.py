@@ -468,7 +468,7 @@ def _no_foresight(learner: str, privatizer: str) -> None:
 
 
 def _guaranteed(learner: str, privatizer: str) -> None:
-    """Check that the guarantee is known before any data, never changes, and states the trust model."""
+    """Check that the guarantee is known before data are read, never changes, and states the trust model."""
     setup = _setup(learner, privatizer)
     guarantee = setup.guarantee
     seen = _interact(setup)

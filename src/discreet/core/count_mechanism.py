@@ -135,7 +135,7 @@ class SumMechanism(ABC):
 
 @dataclass(frozen=True, eq=False)
 class CountMechanism(SumMechanism):
-    """Mechanism of counts: the query, the strategy, the noise and its scales, all fixed before data.
+    """Mechanism of counts: the query, the strategy, the noise and its scales, all fixed before data are read.
 
     Parameters
     ----------
@@ -470,7 +470,7 @@ class CountMechanism(SumMechanism):
 
     @cached_property
     def laws(self) -> ReleaseDistributions:
-        """Noise distributions of every release, known before any data."""
+        """Noise distributions of every release, known before any data are read."""
         return parts().count_laws(self)
 
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:

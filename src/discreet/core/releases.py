@@ -86,7 +86,7 @@ MOST_RELEASES = 50_000_000  # largest number of releases, because their times ar
 class Schedule:
     """Public times of release.
 
-    The times are fixed before data, or limited in number in advance and triggered by releases.
+    The times are fixed before data are read, or limited in number in advance and triggered by releases.
 
     ``users`` is the number K of users, or None if K is unknown. If neither ``times`` nor ``growth`` is given,
     there is a release after every user. ``max_releases`` limits the number of releases that earlier releases

@@ -272,7 +272,7 @@ class ChannelSession(Saveable):
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the session, known before any data. The guarantee never changes."""
+        """Guarantee of the session, known before any data are read. The guarantee never changes."""
         return self._guarantee
 
     @property

@@ -6,11 +6,11 @@ batch between two times of release. A :class:`BatchChannel` starts the privatize
 that batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of the batch size. The
 release of a batch is therefore equal, bit for bit, to the release of the privatizer's one-shot session.
 
-Guarantee. Batch sizes are fixed before any data, and users are numbered on arrival. A user's batch is
-therefore public, and each user is in at most one batch. A plan cannot extend beyond the end of its batch. The
-session of a batch accepts at most the declared number of users. This session is closed after its release and
-is never opened again. Every batch has its own randomness: secure draws are always fresh, and seeded draws use
-a key that is derived from the run and the batch (:meth:`~discreet.core.rng.Seeded.of_batch`).
+Guarantee. Batch sizes are fixed before any data are read, and users are numbered on arrival. A user's batch
+is therefore public, and each user is in at most one batch. A plan cannot extend beyond the end of its batch.
+The session of a batch accepts at most the declared number of users. This session is closed after its release
+and is never opened again. Every batch has its own randomness: secure draws are always fresh, and seeded draws
+use a key that is derived from the run and the batch (:meth:`~discreet.core.rng.Seeded.of_batch`).
 
 Suppose that one user is replaced. Given the earlier releases, the releases of batches without that user have
 the same distribution, because policies are functions of releases. The guarantee of all releases together is

@@ -126,7 +126,7 @@ class OneShotSession(Saveable):
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
-        """Privacy guarantee, known before any data. It never changes."""
+        """Privacy guarantee, known before any data are read. It never changes."""
         return self._mechanism.guarantee
 
     @property
@@ -146,7 +146,7 @@ class OneShotSession(Saveable):
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Noise distribution of every family, known before data. The bounds include the cells of all
+        """Noise distribution of every family, known before data are read. The bounds include the cells of all
         steps.
         """
         return _laws(self._mechanism)

@@ -51,7 +51,7 @@ _STREAMS: dict[type, Literal["exact", "batches", "walk", "local"]] = {
 
 @dataclass(frozen=True, eq=False)
 class LinearMechanism(SumMechanism):
-    """Mechanism of linear sums: everything that is fixed before any data.
+    """Mechanism of linear sums: everything that is fixed before any data are read.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Central privatizer, for a trusted server: selects the mechanism with the least error before any data.
+"""Central privatizer, for a trusted server. It selects the mechanism with the least expected error.
 
 Calibration and sources are described in :mod:`discreet.mechanisms.privatizers`.
 """
@@ -490,7 +490,7 @@ class Central(Budgeted, Proposes):
         return DECAYS if self.release == "auto" else DECAYS[1:]
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Return the mechanism and its privacy guarantee for ``query`` and ``schedule``, fixed before data.
+        """Return the mechanism for ``query`` and ``schedule``, with its guarantee, before data are read.
 
         The kind of ``randomness`` determines whether noise must be exact. Raises ``ValueError`` if query and
         schedule do not fit the budget.
