@@ -89,7 +89,7 @@ python_maximum_signature_line_length = 88
 napoleon_google_docstring = False
 napoleon_numpy_docstring = True
 napoleon_use_rtype = False
-napoleon_use_param = False  # shapes are no names to link to
+napoleon_use_param = False  # shapes are not names to link to
 napoleon_preprocess_types = False
 add_module_names = False
 viewcode_line_numbers = True
@@ -121,14 +121,14 @@ sphinx_gallery_conf = {
     "plot_gallery": os.environ.get("DISCREET_GALLERY", "1") == "1",
 }
 
-# ------------------------------------------------------------------------- docstrings as they stand
+# ------------------------------------------------------------------------- docstrings as written
 _KEY = re.compile(r"^(\w[\w ,/.*']{0,60}?) : (.*)$")
 _LITERAL = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`|`[^`]+`_?|\*\*[^*]+\*\*)", re.S)
 _UNDERLINE = re.compile(r"^(-{3,}|={3,})$")
 
 
 def _escaped(text: str) -> str:
-    """Norms, primes and products are no markup."""
+    """Escape characters of norms, primes and products that reStructuredText would read as markup."""
     parts = _LITERAL.split(text)
     for i in range(0, len(parts), 2):
         parts[i] = re.sub(r"([|*\\])", r"\\\1", parts[i])
@@ -137,7 +137,7 @@ def _escaped(text: str) -> str:
 
 
 def as_text(lines: list[str]) -> list[str]:
-    """A docstring in prose, with lines of ``name : meaning``, as reStructuredText."""
+    """Convert a docstring in prose, with lines of ``name : meaning``, to reStructuredText."""
     found: list[str] = []
     lines = _joined(lines)
     literal: int | None = None  # lines indented deeper than this are literal
@@ -173,7 +173,7 @@ def as_text(lines: list[str]) -> list[str]:
 
 
 def _joined(lines: list[str]) -> list[str]:
-    """A line that begins with a role is no field: it goes on where the one before ended."""
+    """Join lines that begin with a role to the previous line, because Sphinx would read them as fields."""
     found: list[str] = []
     for line in lines:
         if found and found[-1].strip() and re.match(r"\s*:\w+:`", line):
@@ -187,7 +187,7 @@ _NEXT = re.compile(r"(?<=[.;]) (?=[a-z]\w*(?:, [a-z]\w*)* : )")  # a further arg
 
 
 def _apart(lines: list[str]) -> list[str]:
-    """``a : first. b : second`` as two lines, outside of numpydoc sections."""
+    """Split ``a : first. b : second`` into two lines, outside of numpydoc sections."""
     found: list[str] = []
     section = False
     for i, line in enumerate(lines):
@@ -205,7 +205,7 @@ _PARAMETER = re.compile(r"[\w*.,/ ]+ : |[\w*., ]+$")
 
 
 def _sections(lines: list[str]) -> list[str]:
-    """Prose after the entries of a numpydoc section is no entry: it becomes a note."""
+    """Convert prose after the entries of a numpydoc section to a note."""
     found: list[str] = []
     section = False
     for i, line in enumerate(lines):
@@ -221,7 +221,7 @@ def _sections(lines: list[str]) -> list[str]:
 
 
 def _options_of_bases(thing: Any) -> list[str]:
-    """What a class takes because its bases do: their docstrings, where they are no public names."""
+    """Return the docstrings of base classes that are not public, for options that a class inherits."""
     public = {one for one in map(_object, HOMES) if isinstance(one, type)}
     found: list[str] = []
     for base in thing.__mro__[1:]:
@@ -257,7 +257,7 @@ def _keep(_app: Any, _what: str, name: str, _thing: Any, _options: Any, lines: l
 
 
 def _derived(_app: Any, what: str, name: str, thing: Any, _options: Any, lines: list[str]) -> None:
-    """Under each public name: where it stands, and what that module says of source, proof and guarantee."""
+    """Add the module of each public name, and its text about sources, proofs and guarantees."""
     if name not in HOMES or what == "module":
         return
     home = HOMES[name]
@@ -287,7 +287,7 @@ def _in_protocol(_app: Any, what: str, name: str, thing: Any, _options: Any, lin
 
 
 def _public(_app: Any, env: Any, node: Any, content: Any) -> Any:
-    """``discreet.learners.online.psrl.PSRL`` and ``NoiseLaw`` lead to the page of the public name."""
+    """Link ``discreet.learners.online.psrl.PSRL`` and ``NoiseLaw`` to the page of the public name."""
     from sphinx.util.nodes import make_refnode
 
     if node.get("refdomain") != "py":
@@ -309,7 +309,7 @@ _HERE_AND_THERE = (  # what a link leads to in the repository, and on the site
     (r"\]\(((?:\.\./)*)gallery/(\w+)\.py\)", r"](\1made/gallery/\2.rst)"),
     (r"\]\(((?:\.\./)*)reference\.py\)", r"](\1made/reference/index.rst)"),
     (
-        r"\]\(((?:\.\./)+(?:benchmarks|papers)/[\w/]+\.(?:md|toml))(?:#[\w-]+)?\)",
+        r"\]\(((?:\.\./)+(?:(?:benchmarks|papers|clients)/[\w/]+|README)\.(?:md|toml))(?:#[\w-]+)?\)",
         r"](path:\1)",
     ),  # not pages of the site: files
 )
@@ -324,7 +324,7 @@ def _site_links(_app: Any, page: str, source: list[str]) -> None:
 
 
 def _nowhere_yet() -> list[str]:
-    """Pages that no list names: they stand under "More" until somebody finds a better place."""
+    """Return pages that no index lists. They are listed under "More"."""
     text = "\n".join(
         page.read_text(encoding="utf-8") for page in [*HERE.glob("*/index.md"), HERE / "index.md"]
     )
@@ -337,7 +337,7 @@ def _nowhere_yet() -> list[str]:
 def _no_bare_attributes(
     _app: Any, _what: str, _name: str, thing: Any, _skip: bool, _options: Any
 ) -> bool | None:
-    """Fields are explained where the class is; methods and properties have entries of their own."""
+    """Omit fields, which the docstring of the class describes. Methods and properties have entries."""
     if not callable(thing) and not isinstance(
         thing, (property, functools.cached_property, staticmethod, classmethod)
     ):

@@ -1,10 +1,10 @@
 """
-How many coin flips each device adds
-====================================
+Noise bits that each device adds
+================================
 
-In the shuffle model, each device adds coin flips to its bits. The flips of all devices in a batch together
-protect each user. The more users are in a batch, the fewer flips each device adds. The noise of a count
-hardly depends on the size of the batch, so the noise becomes smaller relative to the count.
+In the shuffle model, each device adds noise bits to its bits. The noise bits of all devices in a batch
+together protect each user. The more users are in a batch, the fewer noise bits each device adds.
+The noise of a count hardly depends on the size of the batch, so it becomes smaller relative to the count.
 """
 
 import shown

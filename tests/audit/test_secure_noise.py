@@ -340,7 +340,7 @@ def test_half_the_secure_noise_and_a_lost_grid_are_found(monkeypatch: pytest.Mon
     monkeypatch.setattr(session, "noise_vector", partial(wrong, share=0.5, off=0.0))
     assert [one.passed for one in secure_box(start)] == [False, False]
     monkeypatch.setattr(session, "noise_vector", partial(wrong, share=1.0, off=1e-3))
-    with pytest.raises(RuntimeError, match="a sum is no multiple of 1 / "):
+    with pytest.raises(RuntimeError, match="a sum is not a multiple of 1 / "):
         secure_box(start)
 
 

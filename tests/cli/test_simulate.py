@@ -257,7 +257,7 @@ def test_out_resumes_grows_and_refuses(tmp_path: Path, monkeypatch: pytest.Monke
         (["--env-option", "rewards=poisson"], "rewards = 'poisson'"),
         (["--env-option", "states=1"], "states = 1"),
         (["--prior", "none.csv"], "prior = 'none.csv': must be a readable file"),
-        (["--prior-strength", "9"], "prior_strength = 9: must come with prior"),
+        (["--prior-strength", "9"], "prior_strength = 9: must be given with prior"),
         (["--learner", "dp-ucbvi", "--prior", "a.csv"], "learner 'dp-ucbvi' has no prior"),
         (["--plugin", "no_such_module_anywhere"], "no_such_module_anywhere"),
         (["no-such-file.toml"], "no-such-file.toml"),
@@ -514,7 +514,7 @@ LOCAL = ("--privatizer", "local", "--epsilon", "1")
             ("--learner", "dp-ucbvi", "--set", "preset=paper", *CENTRAL, "--episodes", "10000000000"),
             "users = 10000000000: must be",
         ),
-        (("--set", "bonus_scale=3", *CENTRAL), r"bonus_scale = 3\.0: is no option of this learner"),
+        (("--set", "bonus_scale=3", *CENTRAL), r"bonus_scale = 3\.0: is not an option of this learner"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_together_is_one_line(arguments: tuple[str, ...], said: str) -> None:

@@ -219,7 +219,7 @@ def simulate(mdp: object, learner: object, privatizer: object) -> None:
         (
             dr.DPAPVI(),
             dr.NoPrivacy(),
-            r"is an offline learner: it learns from stored people \(learn_offline\)$",
+            r"is an offline learner: it learns from offline data \(learn_offline\)$",
         ),
         (dr.DPUCBVI, dr.NoPrivacy(), r"this is the class itself: call it, DPUCBVI\(\.\.\.\)$"),
         (dr.DPUCBVI(), None, r"^privatizer = None: must be a privatizer, such as .*Central\(epsilon=1.0\)$"),
@@ -235,7 +235,7 @@ def test_parts_in_the_wrong_place_are_named_by_the_other_jobs() -> None:
     data = dr.learners.SimulatedDataset(mdp, dr.envs.uniform_policy(mdp), 10)
     with pytest.raises(ValueError, match="must be an offline learner, .*this is a privatizer: are learner"):
         dr.learn_offline(data, dr.Central(epsilon=1.0), dr.DPAPVI(), dr.Seeded(0))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"a learner: it learns from people as they come \(simulate\)"):
+    with pytest.raises(ValueError, match=r"a learner: it learns from users who arrive \(simulate\)"):
         dr.learn_offline(data, dr.DPUCBVI(), dr.NoPrivacy(), dr.Seeded(0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="privatizer = DPUCBVI.*swapped"):
         dr.audit_privatizer(dr.DPUCBVI(), dr.Central(epsilon=1.0))  # type: ignore[arg-type]

@@ -186,7 +186,7 @@ def test_first_visits_alone_are_of_stationary_counts_of_stored_people() -> None:
     with pytest.raises(ValueError, match="first = True: must be false when stationary is false"):
         CountQuery(Layout(2, 2, 2), first=True)
     query = CountQuery(Layout(2, 2, 2), center_rewards=True, stationary=True, first=True)
-    with pytest.raises(ValueError, match="first visits: only for stored people"):
+    with pytest.raises(ValueError, match="first visits: only for offline data"):
         Central(rho=1.0).mechanism(query, Schedule.one_shot(10), Secure())
 
 

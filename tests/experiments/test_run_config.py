@@ -79,7 +79,7 @@ def test_name_is_readable_and_safe_for_a_folder() -> None:
         ({"epsilon": float("nan")}, "epsilon = nan"),
         ({"by": "magic"}, "by = 'magic': must be one of 'auto', 'episode', 'batch'"),
         ({"learner": ""}, "learner = ''"),
-        ({"lerner": "x"}, "'lerner' is no setting of a run: must be one of by, delta"),
+        ({"lerner": "x"}, "'lerner' is not a setting of a run: must be one of by, delta"),
         ({"epsilon": [1.0, 2.0]}, "discreet sweep"),
         ({"options": [1]}, "options"),
         ({"options": {"x": object()}}, "options.x"),

@@ -17,8 +17,8 @@ def test_parts_in_their_roles_pass() -> None:
     [
         (dr.Central(epsilon=1.0), "learner", "are learner and privatizer swapped"),
         (dr.DPUCBVI(), "privatizer", "are learner and privatizer swapped"),
-        (dr.DPAPVI(), "learner", "it learns from stored people"),
-        (dr.DPUCBVI(), "offline learner", "it learns from people as they come"),
+        (dr.DPAPVI(), "learner", "it learns from offline data"),
+        (dr.DPUCBVI(), "offline learner", "it learns from users who arrive"),
         (dr.DPUCBVI, "learner", r"call it, DPUCBVI\(\.\.\.\)"),
         ("ucbvi", "learner", "must be a learner, such as"),
         (None, "offline learner", "must be an offline learner"),

@@ -457,7 +457,7 @@ def test_people_after_the_last_release_send_nothing(privatizer: object) -> None:
         with pytest.raises(ValueError, match="at most 1 are left"):
             session.begin(Plan(POLICY, 2))
         fill(session, who, 24, 1)
-        with pytest.raises(RuntimeError, match="all 25 declared users have come"):
+        with pytest.raises(RuntimeError, match="all 25 declared users have arrived"):
             session.release()
 
 

@@ -59,7 +59,7 @@ def test_bad_arguments():
         ContextJudges(None, files.schema(), LinearAdvantage(), CENTRAL, 0.5, Seeded(0, 0))
     group, people = judges(1e-9)
     group.others(people)
-    with pytest.raises(ValueError, match="nobody"):
+    with pytest.raises(ValueError, match="no user"):
         group.public_facts(())
 
 

@@ -106,11 +106,11 @@ def test_nobody_is_in_two_parts(tmp_path: Path) -> None:
     hers = one[one["user"] == one["user"].iloc[0]]
     moved = pa.Table.from_pandas(pd.concat([two, hers]), preserve_index=False)
     first = aggregate_part(open_source(files[0], STATIONARY), mine, KEY)
-    with pytest.raises(ValueError, match="people who are in two of them: 1 "):
+    with pytest.raises(ValueError, match="users who are in two of them: 1 "):
         merge_aggregates([first, aggregate_part(open_source(moved, STATIONARY), mine, KEY)])
-    with pytest.raises(ValueError, match="in two of them: 40 |nobody may be counted twice"):
+    with pytest.raises(ValueError, match="in two of them: 40 |no user may be counted twice"):
         merge_aggregates([first, aggregate_part(open_source(files[0], STATIONARY), mine, KEY)])
-    with pytest.raises(ValueError, match="nobody may be counted twice"):
+    with pytest.raises(ValueError, match="no user may be counted twice"):
         merge_aggregates([first, first])
 
 
@@ -192,7 +192,7 @@ def test_by_the_commands(tmp_path: Path) -> None:
     empty = ("--schema", asked[1], "--key", tmp_path / "empty.key", "--out", tmp_path / "b.tally")
     assert "has 0 bytes" in call("aggregate", files[0], *empty, code=2)
     again = ("learn", *tallies[:2], tallies[0], "--schema", asked[1], *budget, "--out", tmp_path / "o")
-    assert "nobody may be counted twice" in call(*again, code=2)
+    assert "no user may be counted twice" in call(*again, code=2)
     whole = ("learn", *tallies, "--schema", asked[1], *budget, "--out", tmp_path / "o")
     assert "delimiter = ';': must not be given" in call(*whole, "--source", "delimiter=;", code=2)
     assert "must " in call("learn", tallies[0], files[1], "--schema", asked[1], *budget, "--out", "o", code=2)

@@ -327,7 +327,7 @@ def test_learning_from_synthetic_users_says_so(made: dict[str, Path], tmp_path: 
     with pytest.raises(ValueError, match="synthetic_input = False"):
         learn(merged, DecisionPoints(), tmp_path / "no", schema=schema, **how)
     again = replan(tmp_path / "out" / "release.parquet", DecisionPoints(), tmp_path / "again")
-    with pytest.raises(ValueError, match="must be of people; it is of synthetic users"):
+    with pytest.raises(ValueError, match="must be of real users; it is of synthetic users"):
         synthesize(tmp_path / "out", tmp_path / "t.csv", 10)
     for one in (found, counted, again):
         document = one.statement.to_dict()
@@ -353,7 +353,7 @@ def test_parts_of_people_and_of_synthetic_users_do_not_mix(made: dict[str, Path]
         with pytest.raises(ValueError, match="another synthetic_input"):
             merge_aggregates(parts)
     plan = FederationPlan(schema, DecisionPoints(), Central(epsilon=1.0, delta=1e-6), 2)
-    with pytest.raises(ValueError, match="part: holds synthetic users; a site must count people"):
+    with pytest.raises(ValueError, match="part: holds synthetic users; a site must count real users"):
         FederatedSite(plan, part, b"k" * 32, None)
 
 
@@ -369,7 +369,7 @@ def test_minari_datasets_are_marked(made: dict[str, Path], tmp_path: Path, monke
         synthesize(made["labels"], tmp_path / "two-v0", 30)
     facts = synthesize(made["first visits"], tmp_path / "ward-v0", 30, seed=3).facts
     schema = read_schema(tmp_path / "ward-v0.toml")
-    with pytest.raises(ValueError, match="not people"):
+    with pytest.raises(ValueError, match="not real users"):
         open_source("minari:ward-v0", schema)
     source = open_source("minari:ward-v0", schema, synthetic_input=True)
     assert source.synthetic == (facts,)

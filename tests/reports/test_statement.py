@@ -641,7 +641,7 @@ def test_a_ledger_holds_no_simulations(tmp_path):
         for how in ({"randomness": dr.Seeded(1)}, {"synthetic": True}):
             folder = tmp_path / "run"
             folder.mkdir(exist_ok=True)
-            with pytest.raises(ValueError, match="a ledger holds what protects people"):
+            with pytest.raises(ValueError, match="a ledger records only releases that protect users"):
                 made(folder, ledger=ledger, **how)
 
 

@@ -79,7 +79,7 @@ def test_a_sum_is_taken_once_and_from_the_shuffler_alone(parties: Parties, tmp_p
 
 
 def test_a_shuffler_refuses_plans_that_the_study_does_not_say(parties: Parties) -> None:
-    """Less noise, other batches, another shuffler, another study: nobody is asked to take part."""
+    """Less noise, other batches, another shuffler, another study: no user is asked to take part."""
     real = json.loads(parties.service.shown[0])["content"]
     form: Any = form_of_bytes(base64.b64decode(real["form"]))
     quiet = replace(form, families=tuple(replace(one, flips=2, coin=1) for one in form.families))

@@ -150,7 +150,7 @@ def group(budget: Notion, people: int) -> Notion:
     if log_delta >= 0:
         raise ValueError(
             f"people = {m}: at (epsilon, delta) = ({budget.epsilon:g}, {budget.delta:g}) a group of this "
-            "size has delta >= 1, which guarantees nothing; use fewer people, or account in mu or rho"
+            "size has delta >= 1, which guarantees nothing; use a smaller group, or account in mu or rho"
         )
     return Approx(m * budget.epsilon, math.exp(log_delta))
 

@@ -169,9 +169,7 @@ def check(mechanism: CountMechanism) -> None:
             "the records that they hide"
         )
     if query.steered or query.stored_only or mechanism.stored:
-        raise ValueError(
-            "query: group returns, clipped rewards and stored people are for derived noises only"
-        )
+        raise ValueError("query: group returns, clipped rewards and offline data are for derived noises only")
     for family, scale in zip(query.listed, mechanism.scales.tolist(), strict=True):
         try:  # learners read it in every release, so it must be known before the first user
             noise.std(scale, mechanism.grid(family.name))

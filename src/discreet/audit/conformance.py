@@ -468,7 +468,7 @@ def _no_foresight(learner: str, privatizer: str) -> None:
 
 
 def _guaranteed(learner: str, privatizer: str) -> None:
-    """Check that the guarantee is known before any data, never changes, and states the trust model."""
+    """Check that the guarantee is known before data are read, never changes, and states the trust model."""
     setup = _setup(learner, privatizer)
     guarantee = setup.guarantee
     seen = _interact(setup)
@@ -554,7 +554,7 @@ def worst_loss(setup: Setup) -> PrivacyLoss:
         raise NotApplicable("a vector of two trajectories can differ by less than the bound: check-vector")
     releases = setup.schedule.release_times
     if releases.size < 2:
-        raise NotApplicable("nothing is released after the first users came")
+        raise NotApplicable("nothing is released after the first users arrived")
     users = int(releases[1])
     draws, exposures = float(users), 1.0
     reports = reports_of(session.mechanism)

@@ -365,8 +365,8 @@ def _check_audited(privatizer: Any, learner: Any, name: str) -> None:
     """Raise ``ValueError`` if an argument is not a privatizer or learner, or the learner is not supported."""
     if getattr(learner, "known_initial", False):
         raise ValueError(
-            f"learner = {name or learner!r}: must not explore in stages, whose people are more than an "
-            "audit plays; each of its batches is a session of the privatizer, which can be audited alone"
+            f"learner = {name or learner!r}: must not explore in stages, whose users are more than an audit "
+            "simulates; each of its batches is a session of the privatizer, which can be audited alone"
         )
     check_role("privatizer", privatizer, "privatizer")
     if learner is not None:

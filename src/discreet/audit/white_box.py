@@ -898,7 +898,7 @@ def _numerical(
 def _reports(start: Start, learner: Any, bench: _PrivatizerBench, seed: int, alarm: float) -> list[Identity]:
     """Check the exact distribution of reports at small sizes, and the frequency of true reports at full size.
 
-    Devices make the reports, or a trusted server with the randomizer that the session states.
+    Either devices make the reports, or a trusted server makes them with the session's randomizer.
     """
     name, worst, claimed, ran = "a message's exact law loses at most the claimed", 0.0, 0.0, 0
     for horizon, most in ((1, 64), (2, 8)):

@@ -181,7 +181,8 @@ def fft(x, roots):
 def losses(noise, scale, shift):
     """Return (loss, probability) of one coordinate that a neighbour moves by ``shift`` grid units.
 
-    Laplace noise with shift 1 has the worst law of a pure epsilon = 1/scale: loss epsilon or -epsilon, odds e^epsilon.
+    Laplace noise with shift 1 has the worst loss distribution of a pure epsilon = 1/scale: loss epsilon or
+    -epsilon, odds e^epsilon.
     """
     if noise == "discrete_gaussian":
         reach = math.ceil(12.0 * scale) + shift
@@ -202,11 +203,11 @@ def way_of(way):
     return terms
 
 def on_grid(laws, n, h, theta, centre):
-    """Put laws of losses on a grid of n points i h. Returns a function of a way.
+    """Put loss distributions on a grid of n points i h. Returns a function of a way.
 
-    Each loss is split between its two neighbours on the grid so that E[1] and E[e^-L] are kept. The split law
-    dominates the true one, so every delta is an upper bound. Probabilities are tilted by e^{theta L} before
-    the transform, so that rounding errors are small relative to the tail beyond epsilon.
+    Each loss is split between its two neighbours on the grid so that E[1] and E[e^-L] are kept. The split
+    distribution dominates the true one, so every delta is an upper bound. Probabilities are tilted by
+    e^{theta L} before the transform, so that rounding errors are small relative to the tail beyond epsilon.
     """
     low, size, down, transforms = round(centre / h) - n // 4, 3 * n // 4, math.expm1(-h), {}
     roots = [cmath.exp(-2j * math.pi * i / n) for i in range(n // 2)]

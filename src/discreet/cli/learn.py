@@ -112,8 +112,8 @@ JudgeShare = Annotated[
     float | None,
     typer.Option(
         "--judge-share",
-        help="Share of people, in (0, 1), who are not learned from and judge the policy instead, with the "
-        "same budget: each person is in one of the two groups. For linear-advantage, and for decision points "
+        help="Share of users, in (0, 1), who evaluate the policy instead of being learned from, with the "
+        "same budget: each user is in one of the two groups. For linear-advantage, and for decision points "
         "whose rewards are paid by a rule.",
     ),
 ]
@@ -493,7 +493,7 @@ def estimate_stored(
     from discreet.data.schema import read_schema
 
     if users is None:
-        raise ValueError("users is missing: give --users N, the expected number of people")
+        raise ValueError("users is missing: give --users N, the expected number of users")
     from discreet.pipeline.estimate import estimate_release
     from discreet.pipeline.learned_files import default_algorithm
 

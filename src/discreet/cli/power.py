@@ -109,7 +109,7 @@ def power(
             progress("find how many people", 0, None)
             users = power_analysis.sample_size(known, privatizer, draws=draws)
             if users is None:
-                raise ValueError(f"epsilon = {epsilon:g}: not even 1e9 people would show such a gain")
+                raise ValueError(f"epsilon = {epsilon:g}: not even 1e9 users would show such a gain")
         for done, times in enumerate((1 / 3, 1.0, 3.0)):
             progress("simulate releases", done, 3)
             many = max(round(users * times), 1)
@@ -188,7 +188,7 @@ def _power_linear(
             progress("find how many people", 0, None)
             users = linear_power.linear_sample_size(known, features, learner, draws=draws)
             if users is None:
-                raise ValueError(f"epsilon = {epsilon:g}: not even 3e6 people would show such a gain")
+                raise ValueError(f"epsilon = {epsilon:g}: not even 3e6 users would show such a gain")
         for done, times in enumerate((1 / 3, 1.0, 3.0)):
             progress("play people", done, 3)
             many = min(max(round(users * times), 1), linear_power.MOST_PEOPLE)

@@ -186,7 +186,7 @@ def shuffler(
         _issue(running.opened_shuffler(found, where), tickets, as_json)
         return
     if service is None or service_key is None:
-        raise ValueError("--service, --service-key: must be given: whose shuffler this is")
+        raise ValueError("--service, --service-key: must be given: the service of this shuffler")
     shown = running.without_password(where)
     running.serve_shuffler(
         found, where, running.shuffler_key_at(file, make=False), service, service_key, host, port,

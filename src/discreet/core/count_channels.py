@@ -48,7 +48,7 @@ class CountChannel(Channel):
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         checks.exactly("mechanism", mechanism, CountMechanism)
         if mechanism.stored:
-            raise ValueError("mechanism.stored = True: stored people are for OneShotSession")
+            raise ValueError("mechanism.stored = True: offline data are for OneShotSession")
         if mechanism.stream not in self.streams or (mechanism.query.steered and not self.steers):
             raise ValueError(
                 f"mechanism.strategy = {mechanism.strategy!r}, of {mechanism.asks} sums: has a channel of "

@@ -135,7 +135,7 @@ class SumMechanism(ABC):
 
 @dataclass(frozen=True, eq=False)
 class CountMechanism(SumMechanism):
-    """Mechanism of counts: the query, the strategy, the noise and its scales, all fixed before data.
+    """Mechanism of counts: the query, the strategy, the noise and its scales, all fixed before data are read.
 
     Parameters
     ----------
@@ -218,12 +218,12 @@ class CountMechanism(SumMechanism):
             _ = self.counts
         if query.stored_only and not self.stored:
             raise ValueError(
-                f"query.episodes = {query.episodes}, first visits: only for stored people (stored = True)"
+                f"query.episodes = {query.episodes}, first visits: only for offline data (stored = True)"
             )
         if query.steered:
             steered.check_mechanism(self)
         if self.stored and (strategy not in (Exact(), Batches()) or self.release_scales.size):
-            raise ValueError("stored = True: stored people are released once, by plain Exact() or Batches()")
+            raise ValueError("stored = True: offline data are released once, by plain Exact() or Batches()")
         if isinstance(strategy, Prefixes):
             leaves = leaves_of(self.schedule, strategy.leaf)
             if strategy.walk.leaves != leaves:
@@ -470,7 +470,7 @@ class CountMechanism(SumMechanism):
 
     @cached_property
     def laws(self) -> ReleaseDistributions:
-        """Noise distributions of every release, known before any data."""
+        """Noise distributions of every release, known before any data are read."""
         return parts().count_laws(self)
 
     def laws_at(self, n: int) -> dict[str, NoiseDistribution]:

@@ -86,7 +86,7 @@ MOST_RELEASES = 50_000_000  # largest number of releases, because their times ar
 class Schedule:
     """Public times of release.
 
-    The times are fixed before data, or limited in number in advance and triggered by releases.
+    The times are fixed before data are read, or limited in number in advance and triggered by releases.
 
     ``users`` is the number K of users, or None if K is unknown. If neither ``times`` nor ``growth`` is given,
     there is a release after every user. ``max_releases`` limits the number of releases that earlier releases
@@ -138,7 +138,7 @@ class Schedule:
     def __post_init__(self) -> None:
         object.__setattr__(self, "final", checks.flag("final", self.final))
         if self.final and (self.times is None or self.users is None):
-            raise ValueError("final = True: must come with users and with the times of release")
+            raise ValueError("final = True: must be given with users and the times of release")
         checks.choice("reads", self.reads, ("sums", "measurements"))
         checks.choice("plans", self.plans, ("any", "deterministic", "stochastic"))
         if self.users is not None:
@@ -152,8 +152,7 @@ class Schedule:
             if self.users is not None and times[-1] >= self.users + self.final:
                 allowed = "at most" if self.final else "below"
                 raise ValueError(
-                    f"times[-1] = {times[-1]}: must be {allowed} users = {self.users} (nobody is left to "
-                    "use it)"
+                    f"times[-1] = {times[-1]}: must be {allowed} users = {self.users} (no user is left)"
                 )
             times.flags.writeable = False
             object.__setattr__(self, "times", times)

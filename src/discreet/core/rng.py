@@ -150,8 +150,8 @@ def checked_on_grid(values: NDArray[Any], grid: int, most: int = _MOST) -> NDArr
             inside = bool((np.rint(units) == units).all())
         if not (inside and -most <= units.min() and units.max() <= most):
             raise RuntimeError(
-                f"a sum is no multiple of 1 / {grid}, or above {most} of them, which exact noise would not "
-                "hide: nothing was released. This is a fault of the library, please report it"
+                f"a sum is not a multiple of 1 / {grid}, or above {most} of them, which exact noise would "
+                "not hide: nothing was released. This is a fault of the library, please report it"
             )
     return values
 

@@ -272,7 +272,7 @@ class ChannelSession(Saveable):
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the session, known before any data. The guarantee never changes."""
+        """Guarantee of the session, known before any data are read. The guarantee never changes."""
         return self._guarantee
 
     @property
@@ -417,7 +417,7 @@ class ChannelSession(Saveable):
             before, limit = self.users, self._most_users
             if limit is not None and before + users > limit:
                 raise ValueError(
-                    f"plan.users = {users}: {before} of {limit} declared users have come, "
+                    f"plan.users = {users}: {before} of {limit} declared users have arrived, "
                     f"at most {limit - before} are left"
                 )
             plan, changes = self.channel.admit(self, plan, users)
@@ -558,7 +558,7 @@ class ChannelSession(Saveable):
                 return self._last
             n, schedule, most = self.users, self._schedule, self._schedule.max_releases
             if schedule.users is not None and n >= schedule.users + schedule.final > 0:
-                raise RuntimeError(f"release: all {n} declared users have come, nobody is left to use it")
+                raise RuntimeError(f"release: all {n} declared users have arrived, no user is left for it")
             if most is not None and n > 0 and self._number >= most:
                 raise RuntimeError(f"release: the schedule has no more, all have been made: {most}")
             leaf = self._schedule.leaf_at(n, self._leaf)

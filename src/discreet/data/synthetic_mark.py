@@ -70,8 +70,8 @@ def check_mark(
     for name, facts in found:
         if not allowed and (facts is not None or named):
             raise ValueError(
-                f"{name}: holds synthetic users of a release's model, not people; only `discreet learn` and "
-                "`discreet aggregate` read them, with --source synthetic=true (synthetic_input=True)"
+                f"{name}: holds synthetic users of a release's model, not real users; only `discreet learn` "
+                "and `discreet aggregate` read them, with --source synthetic=true (synthetic_input=True)"
             )
         if allowed and facts is None:
             raise ValueError(

@@ -175,8 +175,8 @@ def checked_on_grid(values: NDArray[np.float64], grid: ArrayLike) -> NDArray[np.
     units = values * np.asarray(grid)
     if not ((np.rint(units) == units) & (np.abs(units) <= 2.0**52)).all():
         raise RuntimeError(
-            "a value is no multiple of its grid, or too large, which exact noise would not hide: nothing was "
-            "sent. This is a fault of the library, please report it"
+            "a value is not a multiple of its grid, or too large, which exact noise would not hide: nothing "
+            "was sent. This is a fault of the library, please report it"
         )
     return values
 

@@ -207,6 +207,6 @@ class LinearDevice(forms.Published):
         try:
             form = _FORMS[kind].from_plain(own)
         except (KeyError, TypeError) as error:
-            raise ValueError(f"published: is no form of linear sums ({error!r})") from None
+            raise ValueError(f"published: is not a form of linear sums ({error!r})") from None
         rest = {name: value for name, value in plain.items() if not name.startswith("form.")}
         return forms.built(cls, rest | {"form": form}, published)

@@ -450,5 +450,5 @@ class ReportDevice(forms.OfPairs):
                 )
             plain["share"] = int(plain["share"], 16)
         except (KeyError, TypeError) as error:
-            raise ValueError(f"published: is no form of reports ({error!r})") from None
+            raise ValueError(f"published: is not a form of reports ({error!r})") from None
         return forms.built(cls, plain, published)

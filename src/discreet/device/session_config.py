@@ -88,7 +88,7 @@ def _taken_apart(data: bytes, kinds: tuple[str, ...]) -> tuple[str, dict[str, An
         fields[name] = found
         at += found.nbytes
     if at != len(data):
-        raise ValueError(f"has {len(data)} bytes in place of {at}")
+        raise ValueError(f"has {len(data)} bytes instead of {at}")
     return head["kind"], fields
 
 
@@ -164,7 +164,7 @@ def built(kind: Callable[..., Built], fields: Mapping[str, Any], data: bytes) ->
         found = kind(**{**fields, "session": int(fields["session"], 16)})
         same = found.to_bytes() == bytes(data)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"published: is no form of its kind ({error!r})") from None
+        raise ValueError(f"published: is not a form of its kind ({error!r})") from None
     if not same:
         raise ValueError("published: is not written as to_bytes() writes it")
     return found

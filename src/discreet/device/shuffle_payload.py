@@ -188,7 +188,7 @@ class SessionConfig(forms.OfPairs):
         try:
             fields["families"] = tuple(Family(*family) for family in fields["families"])
         except (KeyError, TypeError) as error:
-            raise ValueError(f"published: is no form of bits ({error!r})") from None
+            raise ValueError(f"published: is not a form of bits ({error!r})") from None
         return forms.built(cls, fields, published)
 
     @cached_property

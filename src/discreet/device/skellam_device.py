@@ -68,7 +68,7 @@ _TAIL_BITS = 160
 
 
 def levels_of(dimension: int) -> int:
-    """Return k of at least 7: coordinates of phi are multiples of 2^-k."""
+    """Return an integer k >= 7. The coordinates of phi are rounded to multiples of 2^-k."""
     return max(7, math.ceil(math.log2(32.0 * math.sqrt(dimension))))
 
 
@@ -252,7 +252,7 @@ class SkellamDevice(forms.Published):
         try:
             form = ContextForm.from_plain(own)
         except (KeyError, TypeError) as error:
-            raise ValueError(f"published: is no form of contexts ({error!r})") from None
+            raise ValueError(f"published: is not a form of contexts ({error!r})") from None
         rest = {name: value for name, value in plain.items() if not name.startswith("form.")}
         return forms.built(cls, rest | {"form": form}, published)
 

@@ -169,7 +169,7 @@ def first_visits_of(
     """
     if not isinstance(privatizer, Central | NoPrivacy):
         raise ValueError(
-            f"privatizer = {privatizer!r}: must be Central(...) or NoPrivacy(), for stored people"
+            f"privatizer = {privatizer!r}: must be Central(...) or NoPrivacy(), for offline data"
         )
     done = 0
     with privatizer.stored(question.query(), randomness) as session:

@@ -118,7 +118,9 @@ class RunConfig:
         values = {k.replace("-", "_"): value for k, value in table.items() if k not in (MADE_BY, TUNING)}
         for key, value in values.items():
             if key not in known:
-                raise ValueError(f"{key!r} is no setting of a run: must be one of {', '.join(sorted(known))}")
+                raise ValueError(
+                    f"{key!r} is not a setting of a run: must be one of {', '.join(sorted(known))}"
+                )
             if isinstance(value, list) and key != "plugins":
                 raise ValueError(
                     f"{key} = {value!r}: must be one value (lists are grids, for `discreet sweep`)"

@@ -276,7 +276,7 @@ def merge(folders: Sequence[Path], out: Path) -> int:
             continue
         inside = sorted(path.parent for path in folder.glob("*/config.toml"))
         if not inside:
-            raise ValueError(f"{folder}: is no result folder and holds none (no config.toml)")
+            raise ValueError(f"{folder}: is not a result folder and contains none (no config.toml)")
         for path in inside:
             plan.setdefault(out / path.name, []).append(RunFolder(path))
         if (folder / _ORDER).is_file():
@@ -414,7 +414,7 @@ def load_results(paths: Sequence[Path]) -> list[Result]:
         else:
             inside = sorted(file.parent for file in path.glob("*/config.toml"))
             if not inside:
-                raise ValueError(f"{path}: is no result folder and holds none (no config.toml)")
+                raise ValueError(f"{path}: is not a result folder and contains none (no config.toml)")
             results += [Result.load(folder) for folder in inside]
     if not results:
         raise ValueError("no finished results to read")

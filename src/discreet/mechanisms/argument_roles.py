@@ -46,10 +46,8 @@ def _what_it_is(value: Any, role: Role) -> str:
     article = "an" if others[0][0] in "aeio" else "a"
     hint = "are learner and privatizer swapped?" if "privatizer" in (role, others[0]) else ""
     if not hint:
-        people = (
-            "people as they come (simulate)" if others[0] == "learner" else "stored people (learn_offline)"
-        )
-        hint = f"it learns from {people}"
+        data = "users who arrive (simulate)" if others[0] == "learner" else "offline data (learn_offline)"
+        hint = f"it learns from {data}"
     return f"; this is {article} {others[0]}: {hint}"
 
 

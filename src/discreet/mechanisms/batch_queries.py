@@ -6,11 +6,11 @@ batch between two times of release. A :class:`BatchChannel` starts the privatize
 that batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of the batch size. The
 release of a batch is therefore equal, bit for bit, to the release of the privatizer's one-shot session.
 
-Guarantee. Batch sizes are fixed before any data, and users are numbered on arrival. A user's batch is
-therefore public, and each user is in at most one batch. A plan cannot extend beyond the end of its batch. The
-session of a batch accepts at most the declared number of users. This session is closed after its release and
-is never opened again. Every batch has its own randomness: secure draws are always fresh, and seeded draws use
-a key that is derived from the run and the batch (:meth:`~discreet.core.rng.Seeded.of_batch`).
+Guarantee. Batch sizes are fixed before any data are read, and users are numbered on arrival. A user's batch
+is therefore public, and each user is in at most one batch. A plan cannot extend beyond the end of its batch.
+The session of a batch accepts at most the declared number of users. This session is closed after its release
+and is never opened again. Every batch has its own randomness: secure draws are always fresh, and seeded draws
+use a key that is derived from the run and the batch (:meth:`~discreet.core.rng.Seeded.of_batch`).
 
 Suppose that one user is replaced. Given the earlier releases, the releases of batches without that user have
 the same distribution, because policies are functions of releases. The guarantee of all releases together is
@@ -125,7 +125,7 @@ class BatchMechanism:
             if not part.schedule.final or times != [0, size]:
                 raise ValueError(f"parts[{i}].schedule: must be one release of all {size} users of the batch")
             if _asked(part.query) != _asked(asked[i]):
-                raise ValueError(f"parts[{i}].query: must be schedule.queries[{i}], what people are asked")
+                raise ValueError(f"parts[{i}].query: must be schedule.queries[{i}], the query of the users")
         own = {id(part): replace(part) for part in self.parts}  # copies that other code cannot change
         object.__setattr__(self, "parts", tuple(own[id(part)] for part in self.parts))
 
@@ -353,7 +353,7 @@ class BatchChannel(Channel):
         self.first(s)
         last, before, inner = checks.flag("plan.last", plan.last), s.users, s.state["inner"]
         if inner is not None and before == self.times[s.state["open"] + 1]:
-            raise RuntimeError(f"begin: all {before} users of a batch have come, call release first")
+            raise RuntimeError(f"begin: all {before} users of a batch have arrived, call release first")
         plan = replace(plan, users=users, last=last, number=0)
         batch = self.batch_at(before)
         if batch is None:

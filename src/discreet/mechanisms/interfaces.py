@@ -475,7 +475,7 @@ class Learner(Protocol):
     """
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the public times of release, fixed before data, for the declared problem ``spec``."""
+        """Return the public times of release for the problem ``spec``, fixed before data are read."""
         ...
 
     def query(self, spec: ProblemSpec) -> Any:

@@ -29,7 +29,7 @@ class Proposes:
     """Base class of privatizers that choose mechanisms and open only the sessions listed in this module."""
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Return the mechanism and its privacy guarantee, fixed before data."""
+        """Return the mechanism and its privacy guarantee, fixed before data are read."""
         raise TypeError(f"{type(self).__name__}: must have a method mechanism(query, schedule, randomness)")
 
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:

@@ -74,7 +74,7 @@ def continual_query(query: Any, cuts: bool = False) -> CountQuery:
     if query.episodes > 1:
         raise ValueError(
             f"query.episodes = {query.episodes}: must be 1 in a session of plans and releases, where each "
-            "user is one episode; several episodes of stored people are for the one-shot session, "
+            "user is one episode; several episodes of offline data are for the one-shot session, "
             "privatizer.stored(query, randomness)"
         )
     query.check_cells(_MOST_CELLS)

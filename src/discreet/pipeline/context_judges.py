@@ -1,4 +1,4 @@
-"""Users who judge a policy of contexts: they answer one question and have no part in learning it.
+"""Evaluation of a policy for contexts by users whose data were not used to learn it.
 
 Groups, ledger and files are those of :mod:`discreet.pipeline.judge_group`. The question is that of
 :mod:`discreet.learners.ope.advantage_verdict`. All visits of these users are in memory until they answer.
@@ -33,7 +33,7 @@ FORMAT = "discreet judgement"
 
 
 class ContextJudges(Guarded):
-    """Visits of the users who judge, which are raw data, and the noisy sums of their answers.
+    """Visits of the second group of users, which are raw data, and the noisy sums of their answers.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class ContextJudges(Guarded):
         self._held = None
 
     def others(self, stored: StoredVisits) -> StoredVisits | None:
-        """Keep the visits of the users who judge, and return those of the others, or None if there are none.
+        """Keep the visits of the second group. Returns those of the other users, or None.
 
         stored : visits of all users.
         """
@@ -86,13 +86,11 @@ class ContextJudges(Guarded):
     def public_facts(self, records: tuple[Any, ...]) -> SecondGroup:
         """Return the public facts about the group, for the ledger and the statement.
 
-        records : records of the release of the others. Raises ``ValueError`` if no user judges, or if no sum
-        has the same loss as these records.
+        records : records of the release of the other users. Raises ``ValueError`` if the group is empty, or
+            if no sum has the same loss as these records.
         """
         if not self.users:
-            raise ValueError(
-                f"judge_share = {self.share:g}: nobody is in the group that judges; must be larger"
-            )
+            raise ValueError(f"judge_share = {self.share:g}: no user is in the second group; must be larger")
         (record,) = records
         query = ClippedSum.matching(record, AdvantageQuestion.SIZE)
         query.check_people(self.users)
@@ -101,7 +99,7 @@ class ContextJudges(Guarded):
     def answer(self, path: Path, schema: Schema, policy: AdvantagePolicy, facts: SecondGroup) -> list[float]:
         """Return the noisy sums of the answers, their squares and penalties, and delete the visits.
 
-        path : release of the others. policy : the policy that was learned from it. facts : result of
+        path : release of the other users. policy : the policy that was learned from it. facts : result of
         :meth:`public_facts`.
         """
         question, query = _question(path, schema, policy), _query(facts)

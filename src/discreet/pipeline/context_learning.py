@@ -85,9 +85,9 @@ class ContextLearning:
         return self.learner.open(self.features, privatizer or NoPrivacy(), randomness)
 
     def submit(self, session: ContextSums, stored: StoredVisits, judges: Any = None) -> None:
-        """Submit at most m visits of each user who does not judge.
+        """Submit at most m visits of each user outside the second group.
 
-        stored : visits of all users. judges : group of users who judge the policy, or None.
+        stored : visits of all users. judges : second group of users, who evaluate the policy, or None.
         """
         mine = stored if judges is None else judges.others(stored)
         if mine is not None:

@@ -136,7 +136,7 @@ class SplitNoise:
         mechanism = self.mechanism
         if type(mechanism) is not CountMechanism or not mechanism.stored or mechanism.source != "secure":
             raise ValueError(
-                f"mechanism = {checks.said(mechanism)}: must be of stored people, from secure noise"
+                f"mechanism = {checks.said(mechanism)}: must be of offline data, from secure noise"
             )
         if mechanism.noise != GAUSSIAN:
             raise ValueError("mechanism: noise that sites share must be Gaussian: give a delta, rho or mu")

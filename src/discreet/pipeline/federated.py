@@ -183,7 +183,7 @@ class FederationPlan:
             raise ValueError(f"privatizer = {checks.said(self.privatizer)}: must be Central(...)")
         if isinstance(self.kind, LinearSums):
             raise ValueError(
-                f"learner = {name_of(self.learner)!r}: asks stored people questions while it plans, and "
+                f"learner = {name_of(self.learner)!r}: queries users' data while it plans, and "
                 "cannot be counted at sites; must be dp-apvi or decision-points"
             )
         check_query(self.query)
@@ -326,7 +326,7 @@ class FederatedSite:
         if not isinstance(plan, FederationPlan) or not isinstance(part, PartialAggregateFile):
             raise ValueError("plan, part: must be a FederationPlan and a PartialAggregateFile")
         if part.synthetic:
-            raise ValueError("part: holds synthetic users; a site must count people")
+            raise ValueError("part: holds synthetic users; a site must count real users")
         for fact, wanted in {**facts_of(plan.schema, plan.kind), "key": digest_of(self.key)}.items():
             if part.facts[fact] != wanted:
                 raise ValueError(
@@ -486,7 +486,7 @@ class FederatedSum:
         if units.shape != (plan.entries,) or units.dtype != np.int64:
             raise ValueError(f"units: must be {plan.entries} integers of 64 bits")
         if np.abs(units).max() > sent * BOUND or units[0] < 1:
-            raise ValueError("units: cannot be the sum of these sites' people")
+            raise ValueError("units: cannot be the sum of these sites' users")
         units.flags.writeable = False
         object.__setattr__(self, "units", units)
 

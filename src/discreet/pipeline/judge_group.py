@@ -187,7 +187,7 @@ def write_judgement(
 ) -> PolicyAnswer | AdvantageVerdict:  # fmt: skip
     """Write ``judgement.json`` and ``judgement.md`` into a folder.
 
-    For a policy of contexts, :mod:`discreet.pipeline.context_judges` writes them.
+    For a policy for contexts, :mod:`discreet.pipeline.context_judges` writes them.
 
     Parameters
     ----------

@@ -319,8 +319,8 @@ class _FirstVisits(_OneRelease):
             check_outcomes(self.question)
         if settings.unsupported == "policy":
             raise ValueError(
-                "unsupported = 'policy': must be 'abstain' or 'behaviour', decision points say nothing else "
-                "than what people did elsewhere"
+                "unsupported = 'policy': must be 'abstain' or 'behaviour', decision points keep the "
+                "behaviour policy elsewhere"
             )
         if settings.return_bound is not None:
             raise ValueError(
@@ -499,7 +499,7 @@ def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> K
     if schema.censored is not None and not isinstance(learner, DecisionPoints):
         raise ValueError(
             f"algorithm = {name_of(learner)!r}: must be decision-points (stationary = true) with censored "
-            "ends, the only one that tries both bounds of what these people went on to earn"
+            "ends, the only one that evaluates both bounds of the unknown returns"
         )
     if isinstance(learner, linear.Linear):
         made = LinearSums(schema, learner)
@@ -524,7 +524,7 @@ def refuse_groups(schema: Schema, algorithm: str) -> None:
     """
     if schema.groups is not None:
         raise ValueError(
-            f"groups: must be left out of the schema for {algorithm}, only decision-points counts people by "
+            f"groups: must be left out of the schema for {algorithm}, only decision-points counts users by "
             "group"
         )
 

@@ -141,10 +141,10 @@ class PartialAggregateFile:
             people, facts = np.asarray(found["people"]), json.loads(found["facts"])
             rules = {Path(path): OwnerRule(**rule) for path, rule in json.loads(found["rules"]).items()}
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{name}: is no counted part ({error})") from None
+            raise ValueError(f"{name}: is not a counted part ({error})") from None
         fits = people.dtype == np.uint64 and people.shape == (tally.people, 2)
         if not fits or sorted(facts.keys() - {SYNTHETIC_INPUT}) != sorted(_FACTS) or _repeated(people):
-            raise ValueError(f"{name}: is no counted part (its people are not those of its sums)")
+            raise ValueError(f"{name}: is not a counted part (its users are not those of its sums)")
         return cls(tally, people, facts, rules)
 
     def save(self, path: str | Path) -> None:
@@ -224,7 +224,7 @@ def aggregate_part(
         check_dataset(path, rule, schema.dataset)
     if isinstance(kind, LinearSums):
         raise ValueError(
-            f"algorithm = {name_of(learner)!r}: asks stored people questions while it plans, and cannot be "
+            f"algorithm = {name_of(learner)!r}: queries users' data while it plans, and cannot be "
             "counted in parts; must be dp-apvi, apvi or decision-points"
         )
     tally, people = PartialAggregate(kind.query, _GRID), list[Hashes]()
@@ -315,7 +315,7 @@ def merge_aggregates(parts: Iterable[PartialAggregateFile | str | Path]) -> Part
     people.clear()
     if twice := _repeated(everybody):
         raise ValueError(
-            f"parts: people who are in two of them: {twice} (a private number); all rows of a person must "
+            f"parts: users who are in two of them: {twice} (a private number); all rows of a user must "
             "be in one"
         )
     return PartialAggregateFile(whole.tally, everybody, whole.facts, whole.rules)

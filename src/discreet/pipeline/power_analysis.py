@@ -391,7 +391,7 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
     if schema.censored is not None:
         raise ValueError(
             "target_gain: must be left out with censored ends, which a generated world does not have; give a "
-            "world (--world TABLE) that says how often people leave"
+            "world (--world TABLE) with the share of users who leave"
         )
     least, most = schema.returns.bounds(schema.horizon)
     gain = checks.real("target_gain", gain, 0.0, most - least, open_low=True, open_high=True)

@@ -78,7 +78,7 @@ def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> 
     together with a delta in (0, 1).
     """
     if (epsilon is None) == (rho is None):
-        raise ValueError("epsilon, rho: must be given one of the two, for what is fitted to people")
+        raise ValueError("epsilon, rho: must be given one of the two, for what is fitted to users' data")
     if delta is None:
         raise ValueError("delta is missing: Gaussian noise has an epsilon only at a delta above 0")
     delta = checks.real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
@@ -205,8 +205,8 @@ def _ranges(values: Sequence[ColumnValue]) -> None:
     for value in values:
         if value.categories is not None or not math.isfinite(value.high - value.low):
             raise ValueError(
-                f"prepare.values.{value.name}: must be a number with a declared range, which bounds what one "
-                "person can change"
+                f"prepare.values.{value.name}: must be a number with a declared range, which bounds the "
+                "effect of one user"
             )
 
 

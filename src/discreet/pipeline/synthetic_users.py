@@ -122,7 +122,7 @@ class _Cohort:
             raise ValueError(f"{beside}: is not the schema of the release in the same folder")
         check_statement(path)
         if SYNTHETIC_INPUT in release.facts.options:
-            raise ValueError(f"release = {str(path)!r}: must be of people; it is of synthetic users")
+            raise ValueError(f"release = {str(path)!r}: must be of real users; it is of synthetic users")
         if schema.groups is not None:
             raise ValueError(
                 "groups: must be left out of the schema; the model of a release has no groups of users"

@@ -1,4 +1,4 @@
-"""Report on a policy of real-valued contexts, and the file ``policy.json``."""
+"""Report on a policy for real-valued contexts, and the file ``policy.json``."""
 
 from __future__ import annotations
 

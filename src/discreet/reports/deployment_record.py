@@ -54,7 +54,7 @@ def check_protects(doc: Document) -> None:
     """
     guarantee = doc["guarantee"]
     if doc["synthetic"]:
-        raise ValueError("folder: must be about people; its data are synthetic")
+        raise ValueError("folder: must be about real users; its data are synthetic")
     if guarantee["epsilon"] is None:
         raise ValueError("folder: must have a guarantee; exact sums were released")
     if guarantee["randomness"] != "secure":

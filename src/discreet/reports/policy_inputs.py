@@ -150,7 +150,7 @@ def _of_parquet(path: Path, schema: Schema) -> _Found:
     stored = parquet.read_table(path)
     metadata = stored.schema.metadata or {}
     if _KEY not in metadata:
-        raise ValueError(f"is no policy: its metadata have no key {_KEY.decode()!r}")
+        raise ValueError(f"is not a policy: its metadata have no key {_KEY.decode()!r}")
     text = io.StringIO(newline="")
     out = csv.writer(text)
     out.writerow(stored.column_names)

@@ -120,7 +120,7 @@ class RuleReader:
             self._take_one_step()
         self._leave_out_empty(stepped)
         if not self.rows:
-            raise ValueError("must name a state, all others are left to people")
+            raise ValueError("must name a state, in all others the behaviour policy acts")
         return self._rule()
 
     def steps(self, indices: bool, first: int, horizon: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -333,7 +333,7 @@ class RunFacts:
         if self.ledger is not None and (made_up or self.guarantee.randomness != "secure"):
             raise ValueError(
                 "ledger: must be None (--no-ledger) for synthetic data and for noise from a seed: a ledger "
-                "holds what protects people"
+                "records only releases that protect users"
             )
         for name in _NEEDED:
             if name not in self.files:

@@ -71,10 +71,12 @@ class ShuffledBatches:
         first = int(np.searchsorted(ends, before, side="right"))
         for number in users:
             if int(np.searchsorted(ends, at, side="right")) != first:
-                raise ValueError("plans: people of one release are in several batches, which is not served")
+                raise ValueError(
+                    "plans: users of one release are in several batches, which the service does not support"
+                )
             at += number
         if at not in ends:
-            raise ValueError(f"plans: end after {at} people, inside a batch, whose flips would be missing")
+            raise ValueError(f"plans: end after {at} users, inside a batch, whose flips would be missing")
 
     def shuffler(self, before: int) -> AnyShuffler:
         """Return an empty shuffler for the batch that begins after ``before`` users."""
@@ -173,7 +175,7 @@ def opened_sum(
         raise ValueError(f"content: users and absent must be of {people} people")
     if counts is None:
         if users >= shuffler.least:
-            raise ValueError("content.counts: is missing, though enough messages came")
+            raise ValueError("content.counts: is missing, although enough messages arrived")
         return None
     if users < shuffler.least or not isinstance(counts, str):
         raise ValueError(f"content.counts: must be of {shuffler.least} messages at least")

@@ -471,7 +471,7 @@ class Store:
         if found != identity:
             raise ValueError(
                 f"database = {self.url.render_as_string()!r}: serves another study, or this one as it was "
-                "before its file was changed; what is fixed before people come cannot change after"
+                "before its file was changed; what is fixed before users take part cannot change later"
             )
         return True
 
@@ -653,8 +653,8 @@ class Store:
                 known = self.public_key()
         if known != public:
             raise ValueError(
-                f"key = {public}: is not the one that this study was begun with, {known}; people's devices "
-                "were given that one, and would refuse what another one signs: put its file back"
+                f"key = {public}: is not the one that this study was begun with, {known}; users' devices "
+                "have that one, and would reject signatures of another key: put its file back"
             )
 
     def key_rows(self) -> list[dict[str, Any]]:

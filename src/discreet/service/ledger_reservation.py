@@ -78,5 +78,5 @@ def publish(study: Study, entry: Mapping[str, Any] | None, ties: bytes) -> None:
         elif not any(own in one.files for one in marks):
             raise LedgerError(
                 f"{ledger}: reservation {number} is that of another database of this study, which published "
-                "its first release: begin again with an empty database, which is charged anew"
+                "its first release: begin again with an empty database, which is charged again"
             )

@@ -92,7 +92,7 @@ def _planned(
 
 
 def _asked(question: Any) -> Any:
-    raise ValueError("answer: a service stores no people, so it answers no new question")
+    raise ValueError("answer: a service stores no user data, so it answers no new query")
 
 
 def _drawn(release: Release, session: bytes, now: float) -> Drawn:
@@ -273,7 +273,7 @@ class Writer(LeaseHolder):
             if session.guarantee != study.guarantee:
                 raise ValueError(
                     f"study = {checks.said(study.name)}: states another guarantee than the session that the "
-                    "database holds; what is fixed before people come cannot change after"
+                    "database holds; what is fixed before users take part cannot change later"
                 )
         if (store.batches is None) != (store.close_rule() == "all"):
             raise RuntimeError("store.batches: must be the rule that the database was begun with")
@@ -441,8 +441,8 @@ class Writer(LeaseHolder):
                 ]
                 if again != stored and number > self._accepted:
                     raise RuntimeError(
-                        f"release {number}: this version of the library makes other plans of it than "
-                        "people were given; go on with the version before, or start once with "
+                        f"release {number}: this version of the library makes other plans from it than "
+                        "users received; continue with the earlier version, or start once with "
                         "--accept-learner"
                     )
                 state, first = made.state, first + len(stored)

@@ -71,7 +71,7 @@ def key_of(study: Study, store: Store | None = None) -> PrivateKey:
         whose = "" if known is None else f", {short(known)}"
         raise ValueError(
             f"service.key = {str(path)!r}: is missing, and this study was begun with a key{whose}: put the "
-            "file back from a backup; no new key is made, as people's devices would refuse it"
+            "file back from a backup; no new key is made, because users' devices would reject it"
         )
     return _key_at(path, "service.key")
 

@@ -71,11 +71,11 @@ def check_plans(
         raise ValueError("plans: are of another session than those before")
     rows = [(one["number"], one["users"], codec.canonical(one).decode()) for one in content["plans"]]
     if any(type(value) is not int or value < 1 for number, users, _ in rows for value in (number, users)):
-        raise ValueError("plans: must be numbered, and of some people")
+        raise ValueError("plans: must be numbered, and each have at least one user")
     batches = ShuffledBatches(study, session)
     batches.check(before, [users for _, users, _ in rows])
     if batches.form(before) != form:
-        raise ValueError("plans: devices are told to add other noise than the study's guarantee rests on")
+        raise ValueError("plans: devices would add other noise than the study's guarantee assumes")
     return form, rows
 
 
@@ -200,7 +200,7 @@ class Forwarder(LeaseHolder):
         if content["turn"] not in (turn, turn + 1):
             raise ValueError(
                 f"plans: are of turn {content['turn']}, and this database is at {turn}: one was lost, "
-                "or set back; nobody is asked to take part"
+                "or set back; no user is asked to take part"
             )
         if content["turn"] == turn and not content["over"]:
             self._tag = answer.headers.get("etag", "")

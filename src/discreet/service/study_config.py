@@ -434,7 +434,7 @@ class Study:
         Raises ``ValueError`` if its layout or feature map differs from the study's.
         """
         if "env" not in self.rehearsal:
-            raise ValueError("rehearsal.env is missing: name the world of the simulated people")
+            raise ValueError("rehearsal.env is missing: name the environment of the simulated users")
         options = self.rehearsal.get("options", {})
         mdp: Any = registry.build("environment", self.rehearsal["env"], None, options)
         if mdp.layout != self.layout:
@@ -520,7 +520,7 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
         if name not in world:
             raise ValueError(f"world.{name} is missing: a study must say it")
     if ledger is not None and "dataset" not in ledger:
-        raise ValueError("ledger.dataset is missing: it names the people, whose releases compose")
+        raise ValueError("ledger.dataset is missing: it names the population, whose releases compose")
     mask = world.get("mask")
     table = _with_pinned_prior(table, folder)
     return Study(

@@ -167,7 +167,7 @@ def too_many() -> None:
             lambda: ExactChannel(
                 CountMechanism(QUERY, Schedule.one_shot(5), "seeded", Exact(), stored=True), Seeded(0)
             ),
-            "mechanism.stored = True: stored people are for OneShotSession",
+            "mechanism.stored = True: offline data are for OneShotSession",
         ),
         (lambda: submitted(Message(1)), "message.trajectory = None: this session takes trajectories"),
         (lambda: submitted(Message(2)), "message.plan = 2: must be 1, the plan that is open"),

@@ -169,7 +169,7 @@ def test_nobody_is_left_to_use_a_release() -> None:
     session.begin(Plan(POLICY, 2))
     session.absent(2)
     with pytest.raises(
-        RuntimeError, match="release: all 6 declared users have come, nobody is left to use it"
+        RuntimeError, match="release: all 6 declared users have arrived, no user is left for it"
     ):
         session.release()
 

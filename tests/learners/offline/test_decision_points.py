@@ -45,5 +45,5 @@ def test_one_release_after_all_users_of_a_stationary_environment() -> None:
 
 def test_a_release_of_a_stream_is_refused() -> None:
     release = dr.Central(epsilon=1.0).start(CountQuery(LAYOUT), Schedule(5), Seeded(1)).release()
-    with pytest.raises(ValueError, match="must be that of stored people"):
+    with pytest.raises(ValueError, match="must be that of offline data"):
         DecisionPoints().learn(release, ProblemSpec(LAYOUT, 5, stationary=True))

@@ -85,7 +85,7 @@ def test_the_learner_refuses(tmp_path: Path) -> None:
     for options, match in (
         ({"prior": 3}, "prior = 3: must be a Prior or the path of a file"),
         ({"prior": prior, "shrink": False}, "shrink = False: must be true with a prior"),
-        ({"prior": prior, "prior_strength": 10.0}, "prior_strength = 10: must come with prior"),
+        ({"prior": prior, "prior_strength": 10.0}, "prior_strength = 10: must be given with prior"),
         ({"prior_strength": 1.0}, "prior_strength = 1.0: must be a finite number of at least 2"),
         ({"prior": {"strength": 10.0}}, "must be a table of file and strength"),
         ({"prior": str(tmp_path / "none.csv")}, "must be a readable file"),

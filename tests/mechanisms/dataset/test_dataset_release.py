@@ -77,5 +77,5 @@ def test_online_schedules_stay_as_they_were() -> None:
     with pytest.raises(ValueError, match="users"):
         Schedule.one_shot(0)
     session = run(dr.NoPrivacy(), Schedule(6), dr.Seeded(0))
-    with pytest.raises(RuntimeError, match="nobody is left"):
+    with pytest.raises(RuntimeError, match="no user is left"):
         session.release()  # type: ignore[attr-defined]

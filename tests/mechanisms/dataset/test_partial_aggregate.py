@@ -122,7 +122,7 @@ def test_people_and_their_episodes_are_counted() -> None:
         made.add(part(data, 6), [7])
     with pytest.raises(ValueError, match=r"user\[0\] = 2: must not be below the user before it, 7"):
         made.add(part(data, 6), [2])
-    with pytest.raises(ValueError, match="user = None: must be given where a person may have 3 episodes"):
+    with pytest.raises(ValueError, match="user = None: must be given where a user may have 3 episodes"):
         made.add(part(data, 6))
     made.absent(2)
     assert made.people == 5
@@ -202,7 +202,7 @@ def test_people_who_are_here_already_are_refused() -> None:
         pickle.loads(pickle.dumps(one)),
         two + three,
     ):
-        with pytest.raises(ValueError, match="other: holds people who are in this tally already"):
+        with pytest.raises(ValueError, match="other: holds users who are in this tally already"):
             both.merge(again)
         assert both == unchanged
     with pytest.raises(ValueError, match="already"):

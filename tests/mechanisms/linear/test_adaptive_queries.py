@@ -385,7 +385,7 @@ def test_a_person_of_m_episodes_costs_no_more_than_mu(randomness):
 def test_people_come_in_order_with_at_most_m_episodes():
     data, plan = people(6), full_plan(0.1)
     session = ResponseSession(LAYOUT, features(), plan, Seeded(0), episodes=2)
-    with pytest.raises(ValueError, match="user = None: must be given where a person may have 2 episodes"):
+    with pytest.raises(ValueError, match="user = None: must be given where a user may have 2 episodes"):
         session.submit_many(data)
     with pytest.raises(ValueError, match="user: 4 has 3 episodes or more, .* 2; people .* many: 1"):
         session.submit_many(data, [1, 1, 4, 4, 4, 9])

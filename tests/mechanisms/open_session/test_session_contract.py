@@ -272,13 +272,13 @@ def test_releases_come_at_the_scheduled_times_and_for_somebody(kind: Stream, sou
         one_comes()
     assert session.release().users == 6
     with pytest.raises(
-        ValueError, match="plan.users = 2: 6 of 7 declared users have come, at most 1 are left"
+        ValueError, match="plan.users = 2: 6 of 7 declared users have arrived, at most 1 are left"
     ):
         session.begin(kind.plan(2))
     one_comes()
-    with pytest.raises(RuntimeError, match="all 7 declared users have come, nobody is left to use it"):
+    with pytest.raises(RuntimeError, match="all 7 declared users have arrived, no user is left for it"):
         session.release()
-    with pytest.raises(ValueError, match="7 of 7 declared users have come"):
+    with pytest.raises(ValueError, match="7 of 7 declared users have arrived"):
         session.begin(kind.plan(2, 1))
 
 

@@ -340,7 +340,7 @@ def test_secure_answers_are_spent_and_halves_stay(tmp_path):
     assert session.asked == 1
     with pytest.raises(ValueError, match="must be pair of step 1"):
         session.gram(2)
-    with pytest.raises(RuntimeError, match="nobody can be added any more"):
+    with pytest.raises(RuntimeError, match="no user can be added"):
         session.submit_many(people)
 
 

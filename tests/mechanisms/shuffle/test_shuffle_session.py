@@ -219,7 +219,7 @@ def test_order_of_calls():
     with pytest.raises(ValueError, match="read-only"):
         second.estimates[TRANSITIONS].value[0] = 1
     fill(session, 20)
-    with pytest.raises(RuntimeError, match="nobody is left"):
+    with pytest.raises(RuntimeError, match="no user is left"):
         session.release()
     with pytest.raises(ValueError, match="no new question"):
         session.answer(None)

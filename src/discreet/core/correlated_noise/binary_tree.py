@@ -11,8 +11,8 @@ therefore has at most 2^(L-1) time steps with L = bit_length(N - 1). A time step
 node of each of the L levels (the first time step attains it). Replacing one user therefore moves at most L
 node sums, each by one user's change. Each node has independent noise, so the losses of the nodes are summed:
 l1 losses for pure epsilon (L times the loss of one node), mu^2 for Gaussian noise. The time steps are fixed
-before data. The index of a node's noise is the end of the node, and the noise is never drawn twice. Later
-users' data may depend on earlier releases (Laplace and Gaussian noise compose adaptively,
+before data are read. The index of a node's noise is the end of the node, and the noise is never drawn twice.
+Later users' data may depend on earlier releases (Laplace and Gaussian noise compose adaptively,
 :mod:`discreet.core.correlated_noise`).
 
 If the number of users is unknown, users 2^e .. 2^(e+1) - 1 form epoch e with a separate tree of e + 1 levels,

@@ -4,8 +4,8 @@ At scheduled release i (i = 1, 2, ...), with x_i the sum of the users since rele
 
     S_i = x_i + lambda S_{i-1},     y_i = a S_i + z_i,     a = sqrt(1 - lambda^2),   z_i fresh,
 
-lambda in [0, 1) is a constant of the stream, fixed before data. lambda = 0 means separate batches: y_i = x_i
-+ z_i.
+lambda in [0, 1) is a constant of the stream, fixed before data are read. lambda = 0 means separate batches:
+y_i = x_i + z_i.
 
 Privacy. A user is in one batch j. For each i >= j, replacing the user changes y_i by a lambda^{i-j} times the
 user's own change. The column ``(a, a lambda, a lambda^2, ...)`` has l2 norm below 1 for any number of

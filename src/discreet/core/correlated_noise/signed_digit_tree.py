@@ -17,11 +17,11 @@ Privacy, pure epsilon only. The release is the exact prefix sum plus B z. Let C 
 blocks and time steps. Then B C = A by telescoping. Compare two neighbouring streams for fixed outputs o. The
 noise vectors of the two streams are z = z(o) and z + C (x - x'). The densities at these two vectors differ by
 a factor of at most exp(|C (x - x')|_1 / b). This bound is valid for every o, and the map from noise to
-outputs has unit Jacobian. Later users' data may therefore depend on o. The time steps are fixed before data.
-Epsilon = L * (epsilon of one draw), since a time step is in one block of each level, and the first time step
-is in a used block of each level (:mod:`discreet.core.correlated_noise`, a). Noise that is used early is
-correlated with earlier releases. Therefore (epsilon, delta) accounting of single draws would be wrong, and
-Gaussian noise is rejected.
+outputs has unit Jacobian. Later users' data may therefore depend on o. The time steps are fixed before data
+are read. Epsilon = L * (epsilon of one draw), since a time step is in one block of each level, and the first
+time step is in a used block of each level (:mod:`discreet.core.correlated_noise`, a). Noise that is used
+early is correlated with earlier releases. Therefore (epsilon, delta) accounting of single draws would be
+wrong, and Gaussian noise is rejected.
 
 Every draw is used once. When a block starts at a new base, the registers of a level are filled with the noise
 of the prefixes before that base. Until the next base the registers are only read.

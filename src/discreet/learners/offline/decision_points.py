@@ -175,7 +175,7 @@ class DecisionPoints(Knobs):
         Raises ``ValueError`` if the release belongs to another query.
         """
         if isinstance(release, Release):
-            raise ValueError("release: must be that of stored people (privatizer.stored), of first visits")
+            raise ValueError("release: must be that of offline data (privatizer.stored), of first visits")
         return self.of(release, self.question(spec), level)
 
     def of(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> DecisionPolicy:

@@ -232,7 +232,7 @@ class Linear(Knobs):
         if not self.judged:
             return plan
         if known_rewards:
-            raise ValueError("judged = True: must be False with known rewards, what people earned is asked")
+            raise ValueError("judged = True: must be False with known rewards, returns are queried")
         ones_of(features)
         judging = self._judging(layout.horizon, exact)
         return (*(replace(question, half=0) for question in plan), *judging)

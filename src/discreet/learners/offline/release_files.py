@@ -502,7 +502,7 @@ class StoredTables:
         for n, group in enumerate(self._groups):
             if file.metadata.row_group(n).num_rows != group.size:
                 raise ValueError(
-                    f"{group.family} of step {group.step} has not the {group.size} rows of its shape"
+                    f"{group.family} of step {group.step} does not have the {group.size} rows of its shape"
                 )
             checks.integer(f"step of {group.family}", group.step, 0, self.facts.layout.horizon - 1)
 
@@ -642,7 +642,7 @@ def read_release(path: str | Path) -> StoredRelease:
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no number of a release")
+    raise ValueError(f"{text} is not a number of a release")
 
 
 def _document(file: Any, kinds: tuple[str, ...]) -> tuple[str, ReleaseFacts, list[_Group]]:
@@ -652,7 +652,7 @@ def _document(file: Any, kinds: tuple[str, ...]) -> tuple[str, ReleaseFacts, lis
     """
     metadata = file.metadata.metadata or {}
     if KEY not in metadata:
-        raise ValueError(f"is no release: its metadata have no key {KEY.decode()!r}")
+        raise ValueError(f"is not a release: its metadata have no key {KEY.decode()!r}")
     found = json.loads(metadata[KEY], parse_constant=_no_constant)
     if not isinstance(found, dict) or found.get("version") != VERSION:
         version = found.get("version") if isinstance(found, dict) else found

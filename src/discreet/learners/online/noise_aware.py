@@ -362,7 +362,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         for name, value in _FIXED.items():
             given = getattr(self, name)
             if given is not None and given != value:
-                raise ValueError(f"{name} = {given!r}: is no option of this learner, whose own is {value!r}")
+                raise ValueError(
+                    f"{name} = {given!r}: is not an option of this learner, whose own is {value!r}"
+                )
         left_open = [name for name in _APPROX if getattr(self, name) is None]
         if self.replan_every is None:  # keep None, `replace` would copy the preset's 1 as a given value
             left_open.append("replan_every")
@@ -405,7 +407,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         if strength is not None:
             strength = checks.real("prior_strength", strength, LEAST_STRENGTH)
             if not isinstance(prior, str):
-                raise ValueError(f"prior_strength = {strength:g}: must come with prior, the path of a file")
+                raise ValueError(
+                    f"prior_strength = {strength:g}: must be given with prior, the path of a file"
+                )
         if prior is not None and not self.shrink:
             raise ValueError("shrink = False: must be true with a prior")
         object.__setattr__(self, "prior", prior)

@@ -1,4 +1,4 @@
-r"""Question about a policy of contexts, to users who had no part in learning it, and the verdict.
+r"""Question about a policy for contexts, to users whose data were not used to learn it, and the verdict.
 
 Estimand: the gain if one decision of each user followed the policy, in an hour that is drawn in advance and
 uniformly from the H steps, and all other decisions stayed as they were. A step after the end of an episode

@@ -24,7 +24,7 @@ states are uncorrelated. For sampling errors the reason is that the centred deci
 different states are martingale differences.
 
 **Selection and evaluation.** If the same estimates were used to select D and to evaluate it, the evaluation
-would be biased. Therefore the release is split into a choosing half and a judging half, by adding and
+would be biased. Therefore the release is split into a selection half and an evaluation half, by adding and
 subtracting new errors. Let (x, y) be the errors of visits and returns in the release, and let (u, w) be a new
 draw from the same distribution. Then
 
@@ -37,11 +37,11 @@ independent (Rasines and Young 2022; Leiner et al. 2023, data fission). The new 
 distribution of the release. The new error w has the noise distribution of the release plus the sampling error
 of binomial(N, V_b) outcomes, which have the largest variance of returns between 0 and 1.
 
-All selections use the choosing half, including the selection of rows whose visits exceed the noise. All
-evaluations use the judging half. Selected errors also have a larger variance. The variance of an evaluation
-therefore uses the mean of V (1 - V) and Q (1 - Q) in the choosing half, where this mean is larger. (u, w) are
-derived from the hash of the released table, so that planning again from the same release gives the same
-halves.
+All selections use the selection half, including the selection of rows whose visits exceed the noise. All
+evaluations use the evaluation half. Selected errors also have a larger variance. The variance of an
+evaluation therefore uses the mean of V (1 - V) and Q (1 - Q) in the selection half, where this mean is
+larger. (u, w) are derived from the hash of the released table, so that planning again from the same release
+gives the same halves.
 
 **The path.** The gains A_choose are shrunk towards 0 by empirical Bayes, with a normal prior. The variance of
 the prior is estimated by moments, and its standard deviation is at least 0.02 of the range of returns. In
@@ -75,13 +75,13 @@ constant over steps. They are fitted so that the model reproduces the measured r
 
 **Error of r.** The error is measured by fitting the model again to releases that are drawn from the model.
 The shrunk gains determine the weights of the states in r. Their errors are independent of the errors of the
-judging half, and their variance is added. This procedure does not show effects that are hidden by noise. The
-projection removes next states whose counts are below the noise, including death and discharge. In the model,
-users therefore return to states more often than in reality, and r is too far from 1. Let the reliability t of
-the model's transitions be the factor tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2) above, averaged over gains.
-The true ratio is assumed to be between 1 + t (r - 1) and r, and the estimate is the midpoint. The interval of
-the gain allows for this whole range. Each end of the interval is the product of an end of g_1 and an end of
-r. The ends of r are moved outwards by two standard deviations.
+evaluation half, and their variance is added. This procedure does not show effects that are hidden by noise.
+The projection removes next states whose counts are below the noise, including death and discharge. In the
+model, users therefore return to states more often than in reality, and r is too far from 1. Let the
+reliability t of the model's transitions be the factor tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2) above,
+averaged over gains. The true ratio is assumed to be between 1 + t (r - 1) and r, and the estimate is the
+midpoint. The interval of the gain allows for this whole range. Each end of the interval is the product of an
+end of g_1 and an end of r. The ends of r are moved outwards by two standard deviations.
 
 Assumptions: the environment is the same at every step, and the state contains all variables that affect
 actions and outcomes. benchmarks/decision_points.md measures the coverage of the intervals.
@@ -202,12 +202,12 @@ class Path:
     action : (S + 1,)
         New action for each state.
     expected : (K,)
-        Entry k is the gain of changing the first k + 1 states, estimated from the choosing half, in units of
+        Entry k is the gain of changing the first k + 1 states, estimated from the selection half, in units of
         the range of returns.
     estimate, deviation : (K,)
-        Estimate of (2) from the judging half, and its standard deviation.
+        Estimate of (2) from the evaluation half, and its standard deviation.
     risk : (K,)
-        Standard deviation of the estimate, computed from the choosing half only.
+        Standard deviation of the estimate, computed from the selection half only.
     band : float
         Half-width of the simultaneous band, in standard deviations.
     visits : (S + 1,)
@@ -221,8 +221,8 @@ class Path:
     supported : (R,)
         True for rows whose visits exceed the noise.
     parts : SplitRelease, optional
-        Parts of the release from which the changes were chosen and evaluated. None: the choosing half and the
-        judging half are derived from ``key``.
+        Parts of the release from which the changes were chosen and evaluated. None: the selection half and
+        the evaluation half are derived from ``key``.
     proposed : ProposedChanges, optional
         Changes in their order, if another planner chose them. The default policy then makes all changes.
     """
@@ -345,7 +345,7 @@ class Path:
     def default_risk(self) -> float:
         """Return the standard deviation of the full gain of the default point.
 
-        The result is computed from the choosing half and from the ratio r in the model.
+        The result is computed from the selection half and from the ratio r in the model.
         """
         found = self._in_model(self.sums.consistent(), np.array([self.default]))[0]
         return float(found[0] * self.risk[self.default - 1])
@@ -636,7 +636,7 @@ def _half(
 
 
 def _halves(sums: VisitSums, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
-    """Return the estimates from the whole release, the choosing half and the judging half, by (3)."""
+    """Return the estimates from the whole release, the selection half and the evaluation half, by (3)."""
     plain = _half(sums, sums.visits, sums.returns, 1.0, None, None)
     draw = generator_at(key, ROLE_SAMPLES)
     drawn = draw.laplace if sums.heavy else draw.normal

@@ -179,7 +179,8 @@ class LogQuestion:
     def weights(self, policy: ArrayLike, logged: ArrayLike) -> Floats:
         """Return the (n,) weights w.
 
-        policy : (n,) probabilities of the actions under the policy. logged : (n,) when they were taken.
+        policy : (n,) probabilities of the actions under the policy. logged : (n,) logged probabilities of
+            these actions.
         """
         with np.errstate(over="ignore"):  # a tiny probability gives the cap; a warning would reveal data
             ratio = np.asarray(policy, np.float64) / np.asarray(logged, np.float64)

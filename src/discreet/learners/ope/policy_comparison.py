@@ -34,13 +34,13 @@ episode has such a decision. This probability is at most the expected number of 
 The interval is widened by this number on each side. If more than one twentieth of the decisions are of this
 kind, no gain is reported.
 
-**Learned minus external.** The learned policy L was chosen from the choosing half M + e. The added errors e
+**Learned minus external.** The learned policy L was chosen from the selection half M + e. The added errors e
 have the same distribution as the errors x of the release. Conditional on this choice, the mean of x is not 0:
-E[x | x + e] = (x + e) / 2. Therefore L must be evaluated from the judging half M - e, for which E[x - e | x +
-e] = 0. The external policy R was not chosen, but L was chosen *instead of R*: L differs from R where the
+E[x | x + e] = (x + e) / 2. Therefore L must be evaluated from the evaluation half M - e, for which E[x - e |
+x + e] = 0. The external policy R was not chosen, but L was chosen *instead of R*: L differs from R where the
 estimates of R's actions were too low. Conditional on this choice, an estimate of R from the whole of M would
 be too low by half of that error, and the difference would be too high. Therefore both policies are evaluated
-from the judging half, in one chain:
+from the evaluation half, in one chain:
 
     D(M - e) = J_L(M - e) - J_R(M - e),   Var = sum over cells (slope_L - slope_R)^2 2 (sigma^2 + M).   (3)
 
@@ -405,7 +405,7 @@ def state_values(path: Path, count: int, within: float = math.inf) -> StateValue
     V_h is the value of the policy that changes the first ``count`` states of the path. Under this policy, the
     first visit to s is at step h with probability f_h(s), and x(s) is the sum of f_h(s) over h. ``value`` is
     computed from the projected counts of the whole release. The changes were chosen from these counts.
-    Therefore the interval is computed from the judging half (see
+    Therefore the interval is computed from the evaluation half (see
     :mod:`discreet.learners.ope.transition_gains`). Its standard deviation is the larger of the estimates from
     both halves. The interval is widened to contain ``value``. Standard deviations are computed by the delta
     method, with f and x held fixed.

@@ -35,7 +35,7 @@ mean that determines the skewness of a sum. For a sum over hundreds of users, th
 halves are M + e and M - e, with e = 2 binomial(M, 1/2) - M + noise of the release's distribution. These
 halves are those of :mod:`discreet.learners.ope.release_split`, times 2. Without noise, these are the two
 halves of a randomly split sample, which are independent given the users' actions. All selections use the
-first half (the choosing half). All evaluations use the second half (the judging half). Their standard
+first half (the selection half). All evaluations use the second half (the evaluation half). Their standard
 deviation is the larger of the estimates from the two halves.
 
 **Censored ends.** An episode that ends in the censored state c has an unknown outcome. A release counts this
@@ -112,7 +112,7 @@ class TransitionCounts(NamedTuple):
 
 
 def halves(sums: VisitSums, key: NDArray[np.uint64]) -> tuple[TransitionCounts, TransitionCounts]:
-    """Return the counts of the choosing half and of the judging half.
+    """Return the counts of the selection half and of the evaluation half.
 
     key : random key, which is derived from the release.
     """
@@ -378,7 +378,7 @@ def capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]
 
 
 class _Judged(NamedTuple):
-    """Gains of n points of the path, estimated from the judging half, with their standard deviations."""
+    """Gains of n points of the path, estimated from the evaluation half, with their standard deviations."""
 
     estimate: Floats  # (n,) gains
     deviation: Floats  # (n,) standard deviations of all errors
@@ -465,7 +465,7 @@ class TransitionPath(Path):
 def forecast(path: Path) -> tuple[float, float]:
     """Return the expected gain of the default policy, and the standard deviation of its estimate.
 
-    The gain and its standard deviation are computed from the choosing half only, in units of the range of
+    The gain and its standard deviation are computed from the selection half only, in units of the range of
     returns.
     """
     count = path.default
@@ -523,7 +523,7 @@ class GroupGain(NamedTuple):
 def group_gains(path: TransitionPath, count: int, begins: Ints) -> tuple[GroupGain, ...]:
     """Return the gain of each group under the policy that changes the first ``count`` states.
 
-    The gain of group g is sum_t P_g(t) (V_pi(t) - V_b(t)), estimated from the judging half. Its standard
+    The gain of group g is sum_t P_g(t) (V_pi(t) - V_b(t)), estimated from the evaluation half. Its standard
     deviation is the larger of the estimates from the two halves.
 
     count : number of changed states, at least 1. begins : rows of the start state, one for each requested
@@ -549,7 +549,7 @@ def path_of(
 
     Transitions are used if two conditions hold. A rule determines the rewards, and the gain of the default
     policy has a smaller standard deviation with transitions than with returns. Both standard deviations are
-    estimated from the choosing half; the expected gains do not affect this choice. If episodes can end
+    estimated from the selection half; the expected gains do not affect this choice. If episodes can end
     censored, transitions are used whenever they exceed the noise. The reason is that returns do not show how
     many episodes end censored after an action.
 
@@ -614,9 +614,9 @@ def _both_halves(
 ) -> tuple[Floats, Floats, _Judged, Floats]:
     """Return the gains of n points of the path, estimated from both halves.
 
-    The first two results are the gains and standard deviations from the choosing half. The third result has
-    the gains from the judging half, with the larger of the standard deviations from both halves. The last
-    result is the (n, n) covariance of the errors in the judging half. The arguments are those of
+    The first two results are the gains and standard deviations from the selection half. The third result has
+    the gains from the evaluation half, with the larger of the standard deviations from both halves. The last
+    result is the (n, n) covariance of the errors in the evaluation half. The arguments are those of
     :meth:`Chain.gains`.
     """
     seen, errors, _ = choosing.gains(order, action, counts, sides=sides)
@@ -640,7 +640,7 @@ def _order(path: Path, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats
     the standard deviation of this gain. The last two arrays are in the order of change: the gain of changing
     only this state, first shrunk and then not shrunk.
 
-    path : path with gains from returns. chain : chain of the choosing half.
+    path : path with gains from returns. chain : chain of the selection half.
     """
     sums, layout = path.sums, path.sums.layout
     state, steps = layout.row_state, layout.horizon

@@ -97,7 +97,7 @@ class OneShotSession(Saveable):
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         if type(mechanism) is not CountMechanism or not mechanism.stored:
-            raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism of stored people")
+            raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism of offline data")
         # a new object that is checked again and shares no array with the caller's object
         mechanism = replace(mechanism)
         mechanism.check_source(randomness)
@@ -126,7 +126,7 @@ class OneShotSession(Saveable):
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
-        """Privacy guarantee, known before any data. It never changes."""
+        """Privacy guarantee, known before any data are read. It never changes."""
         return self._mechanism.guarantee
 
     @property
@@ -146,7 +146,7 @@ class OneShotSession(Saveable):
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Noise distribution of every family, known before data. The bounds include the cells of all
+        """Noise distribution of every family, known before data are read. The bounds include the cells of all
         steps.
         """
         return _laws(self._mechanism)
@@ -211,7 +211,7 @@ class OneShotSession(Saveable):
         with self._call():
             self._check_open()
             if not self.users:
-                raise RuntimeError("release: nobody has come")
+                raise RuntimeError("release: no user has been added")
             tally = self._tally
             if self._mechanism.noisy and self._key is None:
                 # All steps are checked before the first step is released.

@@ -128,8 +128,8 @@ class PartialAggregate:
         checks.exactly("query", query, CountQuery)
         if query.groups or query.cut or query.pooled == "first":
             raise ValueError(
-                "query: must have groups = 0, cut = 0 and pooled 'none' or 'all': a tally knows no plan, and "
-                "no trajectory as a whole"
+                "query: must have groups = 0, cut = 0 and pooled 'none' or 'all': a tally contains "
+                "neither plans nor whole trajectories"
             )
         if grid is not None:
             grid = checks.integer("grid", grid, 2, NEAREST)
@@ -259,7 +259,7 @@ class PartialAggregate:
         most = self._query.episodes
         if user is None:
             if most > 1:
-                raise ValueError(f"user = None: must be given where a person may have {most} episodes")
+                raise ValueError(f"user = None: must be given where a user may have {most} episodes")
             return n, self._last
         before, held = self._last or (0, 0)
         kind, at, new, episodes = one_shot_kernels.check_users(
@@ -299,8 +299,8 @@ class PartialAggregate:
             raise ValueError(f"other.grid = {other.grid}: must be {self.grid} or a coarser one")
         if common := set(self._marks) & set(other._marks):
             raise ValueError(
-                f"other: holds people who are in this tally already, counted together as {min(common)}; "
-                "nobody may be counted twice"
+                f"other: holds users who are in this tally already, counted together as {min(common)}; "
+                "no user may be counted twice"
             )
         self._check_room(f"other: has {other._people} people", other._episodes)
         checks.integer("other.people", other._people, 0, 2**62 - self._people)
@@ -461,9 +461,9 @@ class PartialAggregate:
             new: PartialAggregate = saved_state.made_of(cls, whole)
             new.check()
         except (TypeError, AttributeError, KeyError, IndexError) as error:
-            raise ValueError(f"{where}: is no tally ({error!r})") from error
+            raise ValueError(f"{where}: is not a tally ({error!r})") from error
         except ValueError as error:
-            raise ValueError(f"{where}: is no tally of people ({error})") from None
+            raise ValueError(f"{where}: is not a tally of people ({error})") from None
         return new
 
     def check(self) -> None:

@@ -4,12 +4,12 @@ The response sum_i phi_i (r_i + V(s'_i)) is a new query of raw data for each new
 data stay in this module. A learner supplies public arrays (values of the next state, weights of pairs) and
 receives noisy (d,) and (d, d) arrays.
 
-Guarantee. The plan is a list of questions that is fixed before data. The plan sets the kind, the step and the
-budget mu_i of each question. Questions are asked in this order. A question that is not next in the plan
-raises an error and spends no budget. Given its public arrays, answer i is Gaussian and mu_i-GDP by the lemmas
-of :mod:`discreet.mechanisms.linear.sensitivities`, for any arrays. The arrays may depend on earlier answers,
-but the mu_i must not. By adaptive composition all answers together are mu-GDP with mu^2 = sum mu_i^2, known
-before data.
+Guarantee. The plan is a list of questions that is fixed before data are read. The plan sets the kind, the
+step and the budget mu_i of each question. Questions are asked in this order. A question that is not next in
+the plan raises an error and spends no budget. Given its public arrays, answer i is Gaussian and mu_i-GDP by
+the lemmas of :mod:`discreet.mechanisms.linear.sensitivities`, for any arrays. The arrays may depend on
+earlier answers, but the mu_i must not. By adaptive composition all answers together are mu-GDP with mu^2 =
+sum mu_i^2, known before data are read.
 
 Halves. Each user is in only one half. Therefore questions about one half of the users (``half``) compose only
 with questions about the same half. The argument requires that no user's half depends on another user's
@@ -358,7 +358,7 @@ class ResponseSession(Saveable):
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
-        """Privacy guarantee, known before any data. It never changes."""
+        """Privacy guarantee, known before any data are read. It never changes."""
         return self._guarantee
 
     @property
@@ -462,14 +462,14 @@ class ResponseSession(Saveable):
 
     def _check_unasked(self) -> None:
         if self._asked:
-            raise RuntimeError("questions were asked, nobody can be added any more")
+            raise RuntimeError("questions were asked, no user can be added")
 
     def _followed(self, user: ArrayLike | None, n: int) -> tuple[Ints, int, tuple[int, int, int] | None]:
         """Return the halves (n,) of the episodes, the number of users, and the new value of ``_last``."""
         if user is None:
             if self._episodes > 1:
                 raise ValueError(
-                    f"user = None: must be given where a person may have {self._episodes} episodes"
+                    f"user = None: must be given where a user may have {self._episodes} episodes"
                 )
             if self._last is not None:
                 raise ValueError("user = None: must be given in every call or in none")

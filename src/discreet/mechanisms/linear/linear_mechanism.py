@@ -51,7 +51,7 @@ _STREAMS: dict[type, Literal["exact", "batches", "walk", "local"]] = {
 
 @dataclass(frozen=True, eq=False)
 class LinearMechanism(SumMechanism):
-    """Mechanism of linear sums: everything that is fixed before any data.
+    """Mechanism of linear sums: everything that is fixed before any data are read.
 
     Parameters
     ----------
@@ -173,7 +173,9 @@ class LinearMechanism(SumMechanism):
                 raise ValueError("questions: must be empty for a query that asks nothing again")
             return
         if isinstance(self.strategy, OnDevice):
-            raise ValueError("questions: are asked of stored trajectories, which no local user hands out")
+            raise ValueError(
+                "questions: are asked of stored trajectories, which are not available under local privacy"
+            )
         object.__setattr__(self, "questions", checked_plan(self.questions, query.layout))
         noisy = not isinstance(self.strategy, Exact)
         if any(question.private != noisy for question in self.questions):

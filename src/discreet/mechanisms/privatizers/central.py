@@ -1,4 +1,4 @@
-"""Central privatizer, for a trusted server: selects the mechanism with the least error before any data.
+"""Central privatizer, for a trusted server. It selects the mechanism with the least expected error.
 
 Calibration and sources are described in :mod:`discreet.mechanisms.privatizers`.
 """
@@ -490,7 +490,7 @@ class Central(Budgeted, Proposes):
         return DECAYS if self.release == "auto" else DECAYS[1:]
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Return the mechanism and its privacy guarantee for ``query`` and ``schedule``, fixed before data.
+        """Return the mechanism for ``query`` and ``schedule``, with its guarantee, before data are read.
 
         The kind of ``randomness`` determines whether noise must be exact. Raises ``ValueError`` if query and
         schedule do not fit the budget.
@@ -569,7 +569,7 @@ class Central(Budgeted, Proposes):
         if self.release not in ("auto", "batches") or self.calibration == "published":
             raise ValueError(
                 f"release = {self.release!r}, calibration = {self.calibration!r}: must be 'auto' or "
-                "'batches', and 'exact', stored people are released once"
+                "'batches', and 'exact', offline data are released once"
             )
         options = self._options(query, 1, isinstance(randomness, Secure))
         if not options:
@@ -612,7 +612,7 @@ class Central(Budgeted, Proposes):
             raise ValueError("schedule.pooled_shares: must be None, the query pools nothing")
         if choice.walk is not None:
             raise ValueError(
-                "schedule.pooled_shares: must be None for a tree, whose releases carry no measurements"
+                "schedule.pooled_shares: must be None for a tree, whose releases contain no measurements"
             )
         norm: Norm = "l1" if choice.drawn == LAPLACE else "l2"
         pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in query.row_families])

@@ -219,7 +219,7 @@ def test_an_inadmissible_action_is_refused() -> None:
 
 def test_calls_out_of_order_raise() -> None:
     session = Central(rho=1.0).stored(QUERY, Seeded(0))
-    with pytest.raises(RuntimeError, match="nobody has come"):
+    with pytest.raises(RuntimeError, match="no user has been added"):
         session.release()
     with pytest.raises(ValueError, match="trajectories is a list"):
         session.submit_many([], [])  # type: ignore[arg-type]
