@@ -88,6 +88,17 @@ class ContextForm(LinearForm):
             return phi, actions
         return phi[np.arange(len(actions)), actions], np.zeros(len(actions), np.int64)
 
+    def factors(
+        self, contexts: Floats, actions: Ints, rewards: Floats, grid: int | None = None
+    ) -> tuple[Floats, Ints, Floats]:
+        """Return phi (n, p), the block (n,) and r - 1/2 (n,) of each user, from which sums are computed.
+
+        If ``grid`` is given, phi and r - 1/2 are integers that count multiples of ``GRID`` and of 1 / grid.
+        """
+        phi, block = self.rows(contexts, actions)
+        y = np.clip(rewards, 0.0, 1.0) - 0.5
+        return (phi, block, y) if grid is None else (np.trunc(phi / GRID), block, np.rint(y * grid))
+
     def tables(
         self, prepared: Prepared, states: Any, actions: Ints, rewards: Floats, grid: int | None = None
     ) -> dict[str, Floats]:
@@ -96,10 +107,7 @@ class ContextForm(LinearForm):
         ``states`` : the context, of shape (1, *features.shape). Matrices are given by their upper triangles.
         If ``grid`` is given, the entries are integers that count the units of :meth:`unit`.
         """
-        (n, p), (phi, block) = self.shapes[RESPONSE], self.rows(states, actions)
-        y = np.clip(rewards, 0.0, 1.0) - 0.5
-        if grid is not None:
-            phi, y = np.trunc(phi / GRID), np.rint(y * grid)
+        (n, p), (phi, block, y) = self.shapes[RESPONSE], self.factors(states, actions, rewards, grid)
         found = {GRAM: np.zeros((n, p * (p + 1) // 2)), RESPONSE: np.zeros((n, p))}
         found[GRAM][block] = outer(phi)
         found[RESPONSE][block] = phi * y[:, None]

@@ -6,7 +6,7 @@ import pytest
 import discreet as dr
 from discreet.core.releases import Plan, Schedule
 from discreet.device.feature_map import FeatureMap
-from discreet.device.linear_forms import GRAM, RESPONSE
+from discreet.device.linear_forms import GRAM, GRID, RESPONSE
 from discreet.mechanisms.linear.context_query import ContextQuery, ContextRecord, ContextRecords
 from discreet.mechanisms.linear.context_session import ContextChannel
 
@@ -29,6 +29,41 @@ def people(n, seed=0):
 def opened(privatizer, source, n=20):
     schedule = Schedule(n, times=np.array([0, n // 2, n]), final=True, reads="measurements")
     return privatizer.start(QUERY, schedule, source)
+
+
+@pytest.mark.parametrize("name", ["central", "pure"])
+def test_integer_sums_of_exact_noise_are_the_same_one_by_one_or_together(name):
+    """Bit for bit; rewards are on the grid, so that rounding does not move them."""
+    cells = []
+    for together in (True, False):
+        with opened(PRIVATIZERS[name], dr.Secure()) as session:
+            session.release()
+            session.begin(Plan(PLAN, 10))
+            if together:
+                session.submit_many(people(10), 1)
+            else:
+                for one in people(10):
+                    session.submit(one)
+            cells.append(session.state["cells"].copy())
+    assert np.array_equal(cells[0], cells[1])
+    assert np.array_equal(cells[0], np.rint(cells[0]))
+    assert cells[0].any()
+
+
+def test_rewards_of_records_together_are_rounded_without_bias():
+    """10 000 rewards 0.3 / 1024 become 0 or 1 / 1024: their mean within six standard errors, 2e-9."""
+    n = 10_000
+    with opened(PRIVATIZERS["central"], dr.Secure(), 2 * n) as session:
+        session.release()
+        session.begin(Plan(PLAN, n))
+        x = np.full((n, 1, 2), 1.0)
+        session.submit_many(ContextRecords(x, np.zeros((n, 1), int), np.full((n, 1), 0.3 / 1024)), 1)
+        phi = np.trunc(QUERY.features([1.0, 1.0]) / GRID)
+        response = session.state["cells"][-9:-6]  # three blocks of three features; all users took action 0
+    rounded = response / phi / n + 512
+    assert session.channel.grid == 1024
+    assert rounded == pytest.approx(np.full(3, rounded[0]))
+    assert rounded[0] == pytest.approx(0.3, abs=6 * np.sqrt(0.3 * 0.7 / n))
 
 
 @pytest.mark.parametrize("name", PRIVATIZERS)

@@ -193,15 +193,24 @@ class ContextQuery(LinearQuery):
         p = self.features.dimension
         return self.features.blocks, p * (p + 1) // 2
 
-    def sums_of(self, records: ContextRecords) -> dict[str, Floats]:
-        """Return the exact sums of checked records by family. Matrices are stored as upper triangles."""
-        phi, block = self.form.rows(records.contexts[:, 0], records.actions[:, 0])
-        y = records.rewards[:, 0] - 0.5
+    def sums_of(self, records: ContextRecords, grid: int | None = None) -> dict[str, Floats]:
+        """Return the exact sums of checked records by family. Matrices are stored as upper triangles.
+
+        If ``grid`` is given, rewards are multiples of 1 / grid, and sums are integers in the units of cells.
+        """
+        lead = records.contexts[:, 0], records.actions[:, 0], records.rewards[:, 0]
+        return self.block_sums(*self.form.factors(*lead, grid))
+
+    def block_sums(self, phi: Floats, block: Ints, y: Floats) -> dict[str, Floats]:
+        """Return the sums of phi phi^T and of phi y over rows of each block, by family.
+
+        phi : (n, p). block, y : (n,).
+        """
         found = {GRAM: np.zeros(self._triangles), RESPONSE: np.zeros(self.form.shapes[RESPONSE])}
+        above = np.triu_indices(self.features.dimension, 1)
         for i in self._blocks:
             mine = phi[block == i]
             full = mine.T @ mine
-            above = np.triu_indices(len(full), 1)
             found[GRAM][i] = np.concatenate([np.diag(full), full[above]])
             found[RESPONSE][i] = y[block == i] @ mine
         return found

@@ -8,9 +8,11 @@ coefficients (blocks, p).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from discreet.core.releases import Message, Plan
+from discreet.core.releases import Plan
+from discreet.core.rng import SecureRng, checked_on_grid
 from discreet.core.session import ChannelSession
 from discreet.mechanisms.linear.context_query import ContextQuery, ContextRecord, ContextRecords
 from discreet.mechanisms.linear.linear_session import LinearChannel
@@ -30,14 +32,13 @@ class ContextChannel(LinearChannel):
         self.query.check_coefficients(plan.policy)
 
     def add_many(self, s: ChannelSession, records: Any) -> None:
-        """Count the users of checked records and then add the records.
+        """Count the users of checked records and then add the sum of the records at once.
 
-        With exact noise each record is rounded separately. Otherwise the sum of the batch is added at once.
+        With exact noise, rewards are rounded first, and the sum consists of integers.
         """
         if self.grid is not None:
-            for record in records:
-                self.add(s, Message(s._plans, record))
-            return
-        cells = self.query.to_cells(self.query.sums_of(records))
+            rewards = checked_on_grid(SecureRng().rounded(records.rewards, self.grid), self.grid)
+            records = replace(records, rewards=rewards)
+        cells = self.on_grid(self.query.to_cells(self.query.sums_of(records, self.grid)))
         s._count(len(records))
         s.state["cells"] += cells

@@ -211,7 +211,7 @@ class ContextSums(Guarded):
             y = np.rint(rounded * self._grid) - self._grid / 2
         else:
             y = y - 0.5
-        cells = self.query.to_cells(self._tables(phi, actions, y))
+        cells = self.query.to_cells(self.query.block_sums(phi, actions, y))
         with self._call():
             self._check_open()
             if n and number[0] <= self._last:
@@ -221,18 +221,6 @@ class ContextSums(Guarded):
             self._taken, self._users = self._taken + n, self._users + given
             self._last = int(number[-1]) if n else self._last
             self._cells += cells
-
-    def _tables(self, phi: Floats, actions: Ints, y: Floats) -> dict[str, Floats]:
-        """Return the sums of these rows by action. Matrices are given by their upper triangles."""
-        blocks, p = self.features.blocks, self.features.dimension
-        first, second = np.triu_indices(p, 1)
-        gram, response = np.zeros((blocks, p * (p + 1) // 2)), np.zeros((blocks, p))
-        for a in range(blocks):
-            mine = phi[actions == a]
-            full = mine.T @ mine
-            gram[a] = np.concatenate([np.diag(full), full[first, second]])
-            response[a] = y[actions == a] @ mine
-        return {GRAM: gram, RESPONSE: response}
 
     def release(self) -> ContextRelease:
         """Return the noisy sums, and close the session."""
