@@ -148,7 +148,7 @@ def test_nothing_is_migrated_while_a_process_serves(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="is being served"):
             migrate(study, store)
         store.release_lease(token, stopped.now())
-        Path(f"{path}.version-0").unlink()
+        assert not Path(f"{path}.version-0").exists()
         with pytest.raises(ValueError, match="serves another study"):
             migrate(a_study(41), store)
         assert migrate(study, store) == (0, Path(f"{path}.version-0"))
