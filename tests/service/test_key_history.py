@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +205,71 @@ def test_a_rotation_killed_between_two_renames_is_finished(
         assert http_client._public_key(tmp_path / "service.key.pub").hex() == public
         assert http_client._public_key(tmp_path / "service.key.0.pub").hex() == old
     assert not list(tmp_path.glob("service.key.new*"))
+
+
+@pytest.mark.parametrize("calls", range(14))
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_rotation_killed_while_its_key_is_made_leaves_one_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int, partial: bool
+) -> None:
+    """Killed before any system call that makes, fills or renames a file of the new key, or within a write."""
+
+    class Killed(BaseException):
+        pass
+
+    study, left = a_file(tmp_path), [calls]
+    with answering(study, tmp_path) as (service, _):
+        old = service._key.public
+
+    def counted(name: str) -> Any:
+        real = getattr(os, name)
+
+        def called(*given: Any, **more: Any) -> Any:
+            mine = any("service.key" in str(one) for one in given) or name == "fsync"
+            if mine and not left[0]:
+                if partial and name == "fsync":
+                    with suppress(OSError):  # a folder
+                        os.truncate(given[0], 10)
+                raise Killed
+            left[0] -= mine
+            return real(*given, **more)
+
+        return called
+
+    with closing(opened(study, str(tmp_path / "study.sqlite"))) as store:
+        for name in ("open", "fsync", "rename", "replace"):
+            monkeypatch.setattr(os, name, counted(name))
+        with suppress(Killed):
+            rotate_key(study, store)
+        left[0] = 10**6
+        monkeypatch.undo()
+        # a start in between has the old key or the new one, as the database says
+        assert key_of(study, store).public == store.public_key()
+        public = store.public_key() if store.public_key() != old else rotate_key(study, store)
+        assert key_of(study, store).public == public == store.public_key() != old
+        rows = store.key_rows()
+        assert [one["content"]["public"] for one in rows] == [old, public]
+        assert followed_key(rows, old) == public
+        assert read_private_key(tmp_path / "service.key.0").public == old
+        assert http_client._public_key(tmp_path / "service.key.pub").hex() == public
+        assert http_client._public_key(tmp_path / "service.key.0.pub").hex() == old
+    assert not [*tmp_path.glob("service.key.new*"), *tmp_path.glob("service.key.making*")]
+
+
+@pytest.mark.parametrize("name", ["service.key", "service.key.new"])
+def test_a_private_key_that_others_can_read_is_refused(tmp_path: Path, name: str) -> None:
+    study = a_file(tmp_path)
+    with answering(study, tmp_path):
+        pass
+    if name.endswith("new"):
+        new_key(tmp_path / name)
+    (tmp_path / name).chmod(0o644)
+    with closing(opened(study, str(tmp_path / "study.sqlite"))) as store:
+        with pytest.raises(ValueError, match=r"mode 0644\), must have mode 0600"):
+            key_of(study, store)
+        with pytest.raises(ValueError, match=r"mode 0644\), must have mode 0600"):
+            rotate_key(study, store)
+        assert len(store.key_rows()) == 1
 
 
 def test_the_recovery_key_changes_only_with_a_signature(tmp_path: Path) -> None:
