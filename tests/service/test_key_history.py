@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from discreet.cli import app as commands
 from discreet.device import http_client
 from discreet.device.http_client import Client, Pace, followed_key
-from discreet.ledger.signatures import new_key, read_private_key
+from discreet.ledger.signatures import is_valid, new_key, read_private_key
 from discreet.service.app import Service, application
 from discreet.service.key_history import first_row, key_row, rotate_key, set_first_row
 from discreet.service.server import key_of, opened
@@ -323,7 +323,10 @@ def test_a_client_notices_a_service_that_was_set_back(tmp_path: Path) -> None:
         same = Client("http://testserver", promised="central", http=http, pace=STILL, witness=stored)
         assert same.plan()["turn"] == 2
         assert same.witness == kept
-        log = http.get("/log?from=1").json()
+        signed = http.get("/log?from=1").json()
+        log = signed["content"]
+        assert is_valid(service._key.public, "discreet log, 1", log, signed["signature"])
+        assert log["identity"] == study.identity
         assert log["links"] == [[1, store.link(1)], [2, store.link(2)]]
         assert log["programs"] == store.programs()
         assert [one["content"]["number"] for one in log["keys"]] == [0]
@@ -346,6 +349,46 @@ def test_a_client_notices_a_service_that_was_set_back(tmp_path: Path) -> None:
             again.plan()
         fresh = Client("http://testserver", promised="central", http=http, pace=STILL)
         assert fresh.plan()["turn"] == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda log: log["content"]["links"].append([9, "a" * 64]),
+            "log: is not signed with the service's key",
+        ),
+        (lambda log: log.update(signature="00" * 64), "log: is not signed with the service's key"),
+        (lambda log: None, None),
+    ],
+)
+def test_a_client_with_a_key_reads_only_a_signed_log(tmp_path: Path, change: Any, words: str | None) -> None:
+    study = a_study()
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        service = Service(study, store, key(tmp_path, "service.key"))
+        inner = Direct(application(service))
+
+        def between(request: httpx.Request) -> httpx.Response:
+            found = inner.handle_request(request)
+            if request.url.path != "/log":
+                return found
+            log = found.json()
+            change(log)
+            return httpx.Response(200, json=log)
+
+        http = httpx.Client(transport=httpx.MockTransport(between), base_url="http://testserver")
+        known = service._key.public
+        client = Client("http://testserver", known, promised="central", http=http, pace=STILL)
+        service.refresh()
+        client.plan()
+        a_batch(study, store)
+        assert a_writer(study, store).step()
+        service.refresh()
+        if words is None:
+            assert client.plan()["turn"] == 1
+        else:
+            with pytest.raises(ValueError, match=words):
+                client.plan()
 
 
 def test_an_earlier_plan_of_a_cache_is_asked_for_again() -> None:
