@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from serving import a_study, begun, of_an_earlier_version, stopped, table
+from serving import Clocked, a_study, begun, of_an_earlier_version, stopped, table
 from typer.testing import CliRunner
 from waiting import wait_until
 
@@ -159,6 +159,25 @@ def test_nothing_is_migrated_while_a_process_serves(tmp_path: Path) -> None:
         assert copy.execute("SELECT count(*) FROM messages").fetchone()[0] > 0
         assert copy.execute("SELECT name FROM sqlite_master WHERE name = 'schema'").fetchone() is None
     assert Path(f"{path}.version-0").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_lease_is_read_with_the_clock_of_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine whose clock is an hour fast does not migrate a database that another machine serves."""
+    study, path = a_study(), tmp_path / "a.db"
+    begun(study, path).close()
+    of_an_earlier_version(path)
+    fast = Clocked(lambda: stopped.now() + 3600.0)
+    with closing(Store(path, fast)) as store:
+        token = store.lease("one", stopped.now(), 5.0)
+        assert token is not None
+        monkeypatch.setattr(store, "clocked", lambda io: stopped)
+        with pytest.raises(ValueError, match="is being served"):
+            migrate(study, store)
+        assert not Path(f"{path}.version-0").exists()
+        monkeypatch.undo()
+        assert migrate(study, store) == (0, Path(f"{path}.version-0"))
 
 
 def test_a_copy_is_never_overwritten_and_a_failed_migration_changes_nothing(tmp_path: Path) -> None:
