@@ -84,7 +84,8 @@ def test_a_version_that_finds_a_larger_loss_releases_nothing(tmp_path: Path, nam
     with closing(begun(study, tmp_path / "a.db")) as store:
         a_batch(study, store)
         told = study.guarantee.to_dict()
-        for factor, refused in ((1.0 - 1e-6, True), (1.0 - 1e-12, False), (1.1, False)):
+        of_program(store, version="0.0")
+        for factor, refused in ((1.0 - 1e-6, True), (1.0 - 1e-12, False), (1.0 + 1e-12, False)):
             stated = {**told, name: told[name] * factor}
             of_program(store, guarantee_json=json.dumps(stated))
             if refused:
@@ -95,6 +96,54 @@ def test_a_version_that_finds_a_larger_loss_releases_nothing(tmp_path: Path, nam
                 assert found.stated == stated  # what people were told stays as it is
         of_program(store, guarantee_json=json.dumps(told))
         assert a_writer(study, store).step()
+
+
+def test_a_later_version_that_finds_a_smaller_loss_goes_on_with_the_stated_one(tmp_path: Path) -> None:
+    study = a_study()
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        told = study.guarantee.to_dict()
+        for name, value, refused in (
+            ("rho", told["rho"] * 1.1, False),
+            ("rho", None, False),  # an earlier version proved none
+            ("epsilon", told["epsilon_nominal"] * 1.1, True),
+            ("epsilon", None, True),
+            ("delta", 1e-5, True),
+        ):
+            of_program(store, version="0.0", guarantee_json=json.dumps({**told, name: value}))
+            if refused:
+                with pytest.raises(ValueError, match=f"{name} = .*the database was changed"):
+                    frozen(study, store)
+            else:
+                assert frozen(study, store).stated == {**told, name: value}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("epsilon", None, r"epsilon = None: is the guarantee that the database states, and .* gives 0\.99"),
+        ("epsilon", 1.1, r"epsilon = 1\.1: is the guarantee that the database states"),
+        ("rho", None, r"rho = None: is the guarantee"),
+        ("mu", 0.1, r"mu = 0\.1: is the guarantee"),
+        ("delta", 1e-5, r"delta = 1e-05: is the guarantee"),
+        ("delta", "no", r"delta = 'no'"),
+        ("trust", "local", r"trust = 'local': is what the database states, and its mechanism gives 'joint'"),
+        ("randomness", "seeded", r"randomness = 'seeded': is what"),
+        ("statement", "epsilon = 0.1", r"statement = 'epsilon = 0\.1': is what"),
+    ],
+)
+def test_a_changed_guarantee_is_refused(tmp_path: Path, name: str, value: Any, words: str) -> None:
+    study = a_study()
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        told = study.guarantee.to_dict()
+        of_program(store, guarantee_json=json.dumps({**told, name: value}))
+        for start in (lambda: turns.Writer(study, store, "a", stopped), lambda: Service(study, store, None)):
+            with pytest.raises(ValueError, match=words):
+                start()
+        del told[name]
+        for damaged in (told, None, []):
+            of_program(store, guarantee_json=json.dumps(damaged))
+            with pytest.raises(ValueError, match=r"guarantee|the database was changed"):
+                frozen(study, store)
 
 
 def test_versions_are_noted_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from discreet.cli import app as commands
 from discreet.device import http_client
 from discreet.device.http_client import Client, Pace, followed_key
-from discreet.ledger.signatures import new_key, read_private_key
+from discreet.ledger.signatures import is_valid, new_key, read_private_key
 from discreet.service.app import Service, application
 from discreet.service.key_history import first_row, key_row, rotate_key, set_first_row
 from discreet.service.server import key_of, opened
@@ -207,6 +207,71 @@ def test_a_rotation_killed_between_two_renames_is_finished(
     assert not list(tmp_path.glob("service.key.new*"))
 
 
+@pytest.mark.parametrize("calls", range(14))
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_rotation_killed_while_its_key_is_made_leaves_one_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int, partial: bool
+) -> None:
+    """Killed before any system call that makes, fills or renames a file of the new key, or within a write."""
+
+    class Killed(BaseException):
+        pass
+
+    study, left = a_file(tmp_path), [calls]
+    with answering(study, tmp_path) as (service, _):
+        old = service._key.public
+
+    def counted(name: str) -> Any:
+        real = getattr(os, name)
+
+        def called(*given: Any, **more: Any) -> Any:
+            mine = any("service.key" in str(one) for one in given) or name == "fsync"
+            if mine and not left[0]:
+                if partial and name == "fsync":
+                    with suppress(OSError):  # a folder
+                        os.truncate(given[0], 10)
+                raise Killed
+            left[0] -= mine
+            return real(*given, **more)
+
+        return called
+
+    with closing(opened(study, str(tmp_path / "study.sqlite"))) as store:
+        for name in ("open", "fsync", "rename", "replace"):
+            monkeypatch.setattr(os, name, counted(name))
+        with suppress(Killed):
+            rotate_key(study, store)
+        left[0] = 10**6
+        monkeypatch.undo()
+        # a start in between has the old key or the new one, as the database says
+        assert key_of(study, store).public == store.public_key()
+        public = store.public_key() if store.public_key() != old else rotate_key(study, store)
+        assert key_of(study, store).public == public == store.public_key() != old
+        rows = store.key_rows()
+        assert [one["content"]["public"] for one in rows] == [old, public]
+        assert followed_key(rows, old) == public
+        assert read_private_key(tmp_path / "service.key.0").public == old
+        assert http_client._public_key(tmp_path / "service.key.pub").hex() == public
+        assert http_client._public_key(tmp_path / "service.key.0.pub").hex() == old
+    assert not [*tmp_path.glob("service.key.new*"), *tmp_path.glob("service.key.making*")]
+
+
+@pytest.mark.parametrize("name", ["service.key", "service.key.new"])
+def test_a_private_key_that_others_can_read_is_refused(tmp_path: Path, name: str) -> None:
+    study = a_file(tmp_path)
+    with answering(study, tmp_path):
+        pass
+    if name.endswith("new"):
+        new_key(tmp_path / name)
+    (tmp_path / name).chmod(0o644)
+    with closing(opened(study, str(tmp_path / "study.sqlite"))) as store:
+        with pytest.raises(ValueError, match=r"mode 0644\), must have mode 0600"):
+            key_of(study, store)
+        with pytest.raises(ValueError, match=r"mode 0644\), must have mode 0600"):
+            rotate_key(study, store)
+        assert len(store.key_rows()) == 1
+
+
 def test_the_recovery_key_changes_only_with_a_signature(tmp_path: Path) -> None:
     study = a_file(tmp_path)
     with answering(study, tmp_path):
@@ -258,7 +323,10 @@ def test_a_client_notices_a_service_that_was_set_back(tmp_path: Path) -> None:
         same = Client("http://testserver", promised="central", http=http, pace=STILL, witness=stored)
         assert same.plan()["turn"] == 2
         assert same.witness == kept
-        log = http.get("/log?from=1").json()
+        signed = http.get("/log?from=1").json()
+        log = signed["content"]
+        assert is_valid(service._key.public, "discreet log, 1", log, signed["signature"])
+        assert log["identity"] == study.identity
         assert log["links"] == [[1, store.link(1)], [2, store.link(2)]]
         assert log["programs"] == store.programs()
         assert [one["content"]["number"] for one in log["keys"]] == [0]
@@ -281,6 +349,46 @@ def test_a_client_notices_a_service_that_was_set_back(tmp_path: Path) -> None:
             again.plan()
         fresh = Client("http://testserver", promised="central", http=http, pace=STILL)
         assert fresh.plan()["turn"] == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda log: log["content"]["links"].append([9, "a" * 64]),
+            "log: is not signed with the service's key",
+        ),
+        (lambda log: log.update(signature="00" * 64), "log: is not signed with the service's key"),
+        (lambda log: None, None),
+    ],
+)
+def test_a_client_with_a_key_reads_only_a_signed_log(tmp_path: Path, change: Any, words: str | None) -> None:
+    study = a_study()
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        service = Service(study, store, key(tmp_path, "service.key"))
+        inner = Direct(application(service))
+
+        def between(request: httpx.Request) -> httpx.Response:
+            found = inner.handle_request(request)
+            if request.url.path != "/log":
+                return found
+            log = found.json()
+            change(log)
+            return httpx.Response(200, json=log)
+
+        http = httpx.Client(transport=httpx.MockTransport(between), base_url="http://testserver")
+        known = service._key.public
+        client = Client("http://testserver", known, promised="central", http=http, pace=STILL)
+        service.refresh()
+        client.plan()
+        a_batch(study, store)
+        assert a_writer(study, store).step()
+        service.refresh()
+        if words is None:
+            assert client.plan()["turn"] == 1
+        else:
+            with pytest.raises(ValueError, match=words):
+                client.plan()
 
 
 def test_an_earlier_plan_of_a_cache_is_asked_for_again() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from serving import a_study, a_writer, begun, of_an_earlier_version, stopped, table
+from serving import Clocked, a_study, a_writer, begun, of_an_earlier_version, stopped, table
 from typer.testing import CliRunner
 from waiting import wait_until
 
@@ -149,7 +149,7 @@ def test_nothing_is_migrated_while_a_process_serves(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="is being served"):
             migrate(study, store)
         store.release_lease(token, stopped.now())
-        Path(f"{path}.version-0").unlink()
+        assert not Path(f"{path}.version-0").exists()
         with pytest.raises(ValueError, match="serves another study"):
             migrate(a_study(41), store)
         assert migrate(study, store) == (0, Path(f"{path}.version-0"))
@@ -177,6 +177,25 @@ def test_a_study_whose_learner_makes_other_plans_now_needs_the_operator(tmp_path
         note_program(study, store, accept_learner=True)
         a_batch(study, store)
         assert a_writer(study, store).step()
+
+
+def test_the_lease_is_read_with_the_clock_of_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine whose clock is an hour fast does not migrate a database that another machine serves."""
+    study, path = a_study(), tmp_path / "a.db"
+    begun(study, path).close()
+    of_an_earlier_version(path)
+    fast = Clocked(lambda: stopped.now() + 3600.0)
+    with closing(Store(path, fast)) as store:
+        token = store.lease("one", stopped.now(), 5.0)
+        assert token is not None
+        monkeypatch.setattr(store, "clocked", lambda io: stopped)
+        with pytest.raises(ValueError, match="is being served"):
+            migrate(study, store)
+        assert not Path(f"{path}.version-0").exists()
+        monkeypatch.undo()
+        assert migrate(study, store) == (0, Path(f"{path}.version-0"))
 
 
 def test_a_copy_is_never_overwritten_and_a_failed_migration_changes_nothing(tmp_path: Path) -> None:

@@ -31,6 +31,11 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "service" / "study.t
         ({"schedule": {"growth": 2.0}}, "schedule.growth: is unknown"),
         ({"learner": {"name": "noise-aware", "replan_growth": 2.0}}, "given in \\[learner\\], too"),
         ({"schedule": {"replan_every": 1}, "world": {**WORLD, "users": 20_000}}, "at most 10000 are served"),
+        (
+            {"schedule": {"replan_growth": 2.0, "replan_first": 40}},
+            r"schedule\.replan_first = 40: must be below world\.users = 40",
+        ),
+        ({"schedule": {"replan_every": 99}}, r"schedule\.replan_every = 99: must be below world\.users = 40"),
         ({"world": {"states": 3, "actions": 2, "horizon": 4}}, "world.users is missing"),
         ({"world": {"states": 3, "actions": 2, "horizon": 4, "users": 5, "rewards": [1.0, 0.0]}}, "below"),
         ({"world": {"states": 3, "actions": 2, "horizon": 4, "users": 5, "mask": [[True, False]]}}, "mask"),

@@ -214,6 +214,7 @@ def _print_statement(study: Study, as_json: bool) -> None:
         console().print(line, soft_wrap=True)
     many = f"{study.releases:,} release{'s' if study.releases != 1 else ''}"
     console().print(f"\n{many}, after {_times(content['releases'])} people")
+    console().print(f"identity {study.identity}", soft_wrap=True)
 
 
 def _run_dry(study: Study, people: int, stay: int, as_json: bool) -> None:

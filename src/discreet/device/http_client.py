@@ -445,6 +445,14 @@ def _is_plan(found: Mapping[str, Any]) -> bool:
     return all(signed) and found["content"].keys() >= {"identity", "trust", "plans", "world", "form"}
 
 
+def _is_log(found: Mapping[str, Any]) -> bool:
+    """Return True if an answer has the form of a log: a signed content with links of releases."""
+    content = found.get("content")
+    links = content.get("links") if isinstance(content, dict) else None
+    pairs = isinstance(links, list) and all(isinstance(one, list) and len(one) == 2 for one in links)
+    return pairs and isinstance(found.get("signature"), str)
+
+
 def _is_place(found: Any) -> bool:
     good = isinstance(found, dict) and found.get("status") == "placed" and type(found.get("plan")) is int
     return good and type(found.get("seconds")) in (int, float) and math.isfinite(found["seconds"])
@@ -592,22 +600,22 @@ class Client:
             given = "the record as it is" if guarantee is None else f"epsilon = {epsilon:g}"
             raise ValueError(f"plan: asks for {given}, but epsilon = {most:g} was promised")
 
-    def _check(self, signed: Mapping[str, Any]) -> None:
-        if self._verify is None or self._is_signed(signed):
+    def _check(self, signed: Mapping[str, Any], what: str = "plan") -> None:
+        if self._verify is None or self._is_signed(signed, what):
             return
         followed = self._followed()
         if followed is not None:
             self._verify = followed
-        if followed is None or not self._is_signed(signed):
-            raise ValueError("plan: is not signed with the service's key")
+        if followed is None or not self._is_signed(signed, what):
+            raise ValueError(f"{what}: is not signed with the service's key")
 
-    def _is_signed(self, signed: Mapping[str, Any]) -> bool:
+    def _is_signed(self, signed: Mapping[str, Any], what: str) -> bool:
         assert self._verify is not None
         text = json.dumps(
             signed["content"], sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
         )
         try:
-            good = self._verify(bytes.fromhex(signed["signature"]), f"discreet plan, 1\n{text}".encode())
+            good = self._verify(bytes.fromhex(signed["signature"]), f"discreet {what}, 1\n{text}".encode())
         except ValueError:
             good = False
         return good
@@ -648,8 +656,11 @@ class Client:
                 )
             if not self._shuffled:  # a shuffler has no log
                 path = f"/log?from={seen[0]}"
-                found = self._asked("GET", path, 200, lambda one: isinstance(one.get("links"), list), True)[1]
-                if not {(*seen,), (turn, link)} <= {(one[0], one[1]) for one in found["links"]}:
+                found = self._asked("GET", path, 200, _is_log, True)[1]
+                self._check(found, "log")
+                if found["content"].get("identity") != book["identity"]:
+                    raise ValueError("log: is of another study")
+                if not {(*seen,), (turn, link)} <= {(one[0], one[1]) for one in found["content"]["links"]}:
                     raise ValueError(f"plan: its log does not contain release {seen[0]} as it was seen")
         self.witness = turn, link
 

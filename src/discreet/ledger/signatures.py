@@ -41,6 +41,7 @@ Kind = Literal[
     "discreet statement, 1",
     "discreet codebook, 1",
     "discreet plan, 1",
+    "discreet log, 1",
     "discreet key, 1",
     "discreet service, 1",
     "discreet shuffler, 1",

@@ -549,7 +549,7 @@ class Service:
         return Response(found[0], 200, headers, "application/json")
 
     async def log(self, first: str) -> Response:
-        """Handle GET /log: links of the published releases, versions and keys, for witnesses."""
+        """Handle GET /log: links of the published releases, versions and keys, for witnesses; signed."""
         known = first.isascii() and first.isdigit() and len(first) < 10
         if not known:
             raise ServiceError("malformed", "from: must be the number of a release")
@@ -557,7 +557,11 @@ class Service:
         programs = await self.io.in_thread(self.store.programs)
         rows = await self.io.in_thread(self.store.key_rows)
         content = {"identity": self.study.identity, "links": links, "programs": programs, "keys": rows}
-        return _json(200, content, {"Cache-Control": "no-cache"})
+        signed = {
+            "content": content, "key": self._key.public,
+            "signature": self._key.sign("discreet log, 1", content),
+        }  # fmt: skip
+        return _json(200, signed, {"Cache-Control": "no-cache"})
 
     async def keys(self) -> Response:
         """Handle GET /keys: all keys of the service, each signed by the one before."""

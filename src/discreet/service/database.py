@@ -488,9 +488,9 @@ class Store:
 
         Raises ``ValueError`` if a process serves the database.
         """
-        now = self._io.now()
         with self._writing() as connection:
             lease = connection.execute(sql.select(_lease.c.expires).with_for_update()).scalar_one()
+            now = self.clocked(self._io).now()  # the lease was written with this clock
             if now < lease <= now + 60.0:
                 raise ValueError("database: is being served: stop every process of it, then wait 5 seconds")
             yield connection

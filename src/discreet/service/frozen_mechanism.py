@@ -3,8 +3,9 @@
 The first start stores the mechanism (scales, decay, schedule) and the stated guarantee as JSON in the table
 ``program``. A later version of the library builds the mechanism from this JSON and does not calibrate again.
 Otherwise, a change of the calibration would change the noise of a running study. The later version computes
-the loss of the stored mechanism with its own accounting. The study continues with the stated guarantee if the
-loss is at most the stated one. Otherwise, the start is refused.
+the loss of the stored mechanism with its own accounting. The study goes on with the stated guarantee if the
+loss is at most the stated one. Otherwise, the start is refused. The version that stated the guarantee must
+find the same guarantee again. Otherwise, the database was changed, and the start is refused.
 
 The learner reads only releases, so its plans are post-processing. Another learner cannot void the guarantee.
 But it cannot go on from a state that it did not make. Therefore a version whose learner makes other plans of
@@ -17,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -43,6 +45,10 @@ _TOLERANCE = 1e-9  # relative; another machine can round the computed loss diffe
 _LAYOUT = saved_state.FileLayout(b"\x89discreet-shown\n", 1, "a mechanism")
 _PRELUDE = 28  # number of bytes before the header of a file
 _NUMBERS = ("epsilon", "rho", "mu", "delta")
+_WORDS = (
+    "trust", "episodes", "users_public", "randomness", "epsilon_nominal", "unit", "neighbours", "statement",
+    "reason",
+)  # fmt: skip
 
 
 def mechanism_text(mechanism: Any) -> str:
@@ -160,14 +166,19 @@ def _installed(name: str) -> str:
 def frozen(study: Study, store: Store) -> Study:
     """Return the study with the mechanism and the stated guarantee of the database.
 
-    Raises ``ValueError`` if the stored mechanism loses more than the database states.
+    Raises ``ValueError`` if the stored mechanism loses more than the database states, or if it does not give
+    the stated guarantee.
     """
     text, stated = store.frozen()
     if study.frozen_as == (text, stated):
         return study
     mechanism = mechanism_of(text)
     stated_guarantee = json.loads(stated)
-    _check_loss(mechanism.guarantee, stated_guarantee)
+    if not isinstance(stated_guarantee, dict) or not {*_NUMBERS} <= {*stated_guarantee}:
+        raise ValueError(
+            f"guarantee = {checks.said(stated_guarantee)}: must be a whole one, the database was changed"
+        )
+    _check_stated(mechanism.guarantee, stated_guarantee, later=store.programs()[0]["version"] != __version__)
     found = object.__new__(type(study))
     put = found.__dict__.update
     put(study.__dict__)
@@ -176,14 +187,39 @@ def frozen(study: Study, store: Store) -> Study:
     return found
 
 
-def _check_loss(own: Guarantee, stated: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a recomputed loss exceeds the stated loss."""
+def _check_stated(own: Guarantee, stated: Mapping[str, Any], *, later: bool) -> None:
+    """Check the stated guarantee of a database against the one that its mechanism gives.
+
+    own : guarantee of the stored mechanism, recomputed.
+    later : True if another version of the library stated the guarantee. This version can then find a smaller
+        loss, and the study goes on with the stated one, which is at most the requested one.
+
+    Raises ``ValueError`` if the stated guarantee is another one, or if the recomputed loss is larger.
+    """
     for name in _NUMBERS:
-        value, most = getattr(own, name), stated[name]
-        if most is None:
-            continue
-        if value is None or value > checks.real(name, most, 0.0) * (1.0 + _TOLERANCE):
+        value, told = getattr(own, name), stated.get(name)
+        if value is None or told is None:
+            good = value is told or (later and name in ("rho", "mu") and told is None)
+            most: float | None = None
+        else:
+            checks.real(name, told, 0.0)
+            asked = {"epsilon": own.epsilon_nominal, "delta": value}.get(name)
+            most = max(value, math.inf if asked is None else asked) if later else value
+            if value > told * (1.0 + _TOLERANCE):
+                raise ValueError(
+                    f"{name} = {value!r}: another guarantee than the stated one, {told!r}: this version of "
+                    "the library finds that the study's noise loses more; nothing more is released"
+                )
+            good = told <= most * (1.0 + _TOLERANCE)
+        if not good:
             raise ValueError(
-                f"{name} = {value!r}: another guarantee than the stated one, {most!r}: this version of the "
-                "library finds that the study's noise loses more; nothing more is released"
+                f"{name} = {told!r}: is the guarantee that the database states, and its mechanism gives "
+                f"{value!r}: the database was changed; put the newest one back"
+            )
+    words = own.to_dict()
+    for name in _WORDS:
+        if not later and stated.get(name) != words[name]:
+            raise ValueError(
+                f"{name} = {checks.said(stated.get(name))}: is what the database states, and its mechanism "
+                f"gives {checks.said(words[name])}: the database was changed; put the newest one back"
             )

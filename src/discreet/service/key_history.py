@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.core import checks
 from discreet.ledger.signatures import PrivateKey, new_key, read_private_key, short
+from discreet.utils.sync_folder import sync_folder
 
 if TYPE_CHECKING:
     from discreet.service.database import Store
@@ -73,7 +74,8 @@ def rotate_key(study: Study, store: Store, recovery_key: Path | None = None) -> 
     """Replace the service's key by a new one, and return the new public key.
 
     The private key's file gets the number of the old key at its end, and the new key gets its name. If an
-    earlier call was killed after it stored the new key, this call finishes it.
+    earlier call was killed after it stored the new key, this call finishes it. If it was killed before, this
+    call uses its new key, or makes another one if the earlier one was not complete.
 
     Parameters
     ----------
@@ -102,11 +104,25 @@ def rotate_key(study: Study, store: Store, recovery_key: Path | None = None) -> 
         )
     fresh = _fresh(path)
     if not fresh.exists():
-        new_key(fresh)
+        _make_key(fresh)
     key = read_private_key(fresh, "service.key")
     store.add_key_row(key_row(study.identity, len(rows), key, study.recovery, signer))
     finish_rotation(path, store)
     return key.public
+
+
+def _make_key(path: Path) -> None:
+    """Create a private key and its public key beside it. Both files are complete when the private one exists.
+
+    Files of an earlier call that was killed are removed.
+    """
+    making = path.with_name(f"{path.name}.making")
+    for one in (making, Path(f"{making}.pub"), Path(f"{path}.pub")):
+        one.unlink(missing_ok=True)
+    new_key(making)
+    for end in (".pub", ""):
+        os.rename(f"{making}{end}", f"{path}{end}")
+    sync_folder(path.parent)
 
 
 def finish_rotation(path: Path, store: Store) -> bool:

@@ -301,7 +301,7 @@ def _statement() -> dict[str, Any]:
 def _log() -> dict[str, Any]:
     number = {"name": "from", "in": "query", "schema": {"type": "integer", "minimum": 0}, "example": 0}
     return {
-        "summary": "Links of the published releases, versions that served the study, keys",
+        "summary": "Links of the published releases, versions that served the study, keys; signed",
         "response_model": None,
         "responses": {200: _answer("The log.", {"type": "object"})} | _refusals(400),
         "openapi_extra": {"parameters": [number]},

@@ -94,8 +94,8 @@ def migrate(study: Study, store: Store) -> tuple[int, Path | None]:
     if before == SCHEMA:
         return before, None
     _check_shuffler(study, store)
-    copy = None if store.file is None else _copied(store.file, before)
-    with store.migrating() as connection:
+    with store.migrating() as connection:  # no process serves the database, also while it is copied
+        copy = None if store.file is None else _copied(store.file, before)
         for step in MIGRATIONS[before:]:
             step(store, connection, study)
         connection.execute(tables.TABLES["schema"].update().values(number=SCHEMA))

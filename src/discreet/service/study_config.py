@@ -356,6 +356,13 @@ class Study:
                 f"schedule: has {self.releases} releases, at most {MOST_RELEASES} are served: give "
                 "schedule.replan_growth (1.1 or more) or schedule.replan_every"
             )
+        for name in ("replan_first", "replan_every"):
+            first = getattr(self.learner, name, None)
+            if first is not None and self.releases == 1 < self.users:
+                raise ValueError(
+                    f"schedule.{name} = {first}: must be below world.users = {self.users}, as only releases "
+                    "before the last user are made"
+                )
         return found
 
     @cached_property
