@@ -8,7 +8,7 @@ from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.releases import Plan, Release, Schedule
 from discreet.core.rng import Seeded
-from discreet.core.trajectories import Trajectory
+from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.mechanisms.seeded_rng import SeededRng
 
 QUERY = CountQuery(Layout(2, 2, 3))
@@ -58,3 +58,54 @@ def test_equal_batches_have_noise_of_their_own() -> None:
     assert len(values) == 3
     assert (values[0] != values[1]).all()
     assert (values[1] != values[2]).all()
+
+
+def records(n: int, state: int) -> Trajectories:
+    """Users who stay in one state."""
+    return Trajectories(np.full((n, 4), state), np.zeros((n, 3), int), np.full((n, 3), 0.5))
+
+
+@pytest.mark.parametrize("release", ["batches", "decaying"])
+def test_a_late_user_counts_in_the_open_batch(release: str) -> None:
+    """Absent in the first batch, counted in the second one, which then has more records than users."""
+    options = {"decay": 0.7} if release == "decaying" else {}
+    found = []
+    for late in (False, True):
+        session = dr.Central(epsilon=1.0, delta=1e-6, release=release, **options).start(
+            QUERY, SCHEDULE, Seeded(3)
+        )
+        session.release()
+        session.begin(Plan(PLAN, 4))
+        session.submit_many(records(2, 0), 1)
+        session.absent(2)
+        one = session.release()
+        session.begin(Plan(PLAN, 4))
+        with pytest.raises(ValueError, match="trajectories"):
+            session.submit_late(records(3, 1), 2)  # only two are absent
+        with pytest.raises(ValueError, match="plan = 1"):
+            session.submit_late(records(1, 1), 1)
+        if late:
+            session.submit_late(records(2, 1), 2)
+        assert session.users == 4
+        session.submit_many(records(4, 0), 2)
+        found.append((one, session.release()))
+        session.close()
+    (first, second), (same, more) = found
+    visits = "visits"
+    assert np.array_equal(first.estimates[visits].value, same.estimates[visits].value)
+    moved = more.measurement.estimates[visits].value - second.measurement.estimates[visits].value
+    assert moved.sum() == pytest.approx(6.0 * (1.0 if release == "batches" else np.sqrt(1 - 0.7**2)))
+    assert more.users == second.users == 8
+    assert more.measurement.estimates[visits].covers == second.measurement.estimates[visits].covers
+
+
+def test_late_users_need_separate_noise() -> None:
+    session = dr.Central(epsilon=1.0, release="tree").start(QUERY, Schedule(13), Seeded(3))
+    session.release()
+    session.begin(Plan(PLAN, 1))
+    session.absent()
+    session.release()
+    session.begin(Plan(PLAN, 1))
+    with pytest.raises(ValueError, match="submit_late"):
+        session.submit_late(records(1, 0), 2)
+    session.close()

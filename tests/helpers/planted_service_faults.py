@@ -18,6 +18,7 @@ from simulated_stores import DictionaryStore, SqliteStore
 from simulated_system import SimulatedIo
 
 from discreet.service import database, release_chain, release_worker, server
+from discreet.service.clock_batches import ClockBatches, ClockRequests
 from discreet.service.database import ABSENT, PLACED, RequestResult, Requests, Store, TicketMessage
 from discreet.service.release_chain import Head, OldDatabase
 from discreet.service.release_worker import LeaseHolder
@@ -287,6 +288,30 @@ def _torn_line_kept(put: Put) -> None:
     put(SimulatedIo, "append", lambda self, path, content, at=None: append(self, path, content))
 
 
+# ------------------------------------------------------------------------- clock
+def _closed_when_answered(put: Put) -> None:
+    """A batch by the clock closes as soon as everyone has answered."""
+
+    def whole(self: Any, *given: Any, init: Any = ClockRequests.__init__) -> None:
+        init(self, *given)
+        newest = self._newest()
+        if newest and not self.whole and all(one["came"] >= one["users"] for one in newest):
+            with patch.object(ClockBatches, "closes", lambda *_: 0.0):
+                init(self, *given)
+
+    put(ClockRequests, "__init__", whole)
+
+
+def _answer_joins_the_batch_of_its_plan(put: Put) -> None:
+    def resolve(self: Any, plan: Any, outcome: str) -> int:
+        plan[outcome] += 1
+        if outcome == "came":
+            self._row(int(plan["turn"]), plan)["came"] += 1
+        return int(plan["turn"])
+
+    put(ClockRequests, "_resolve", resolve)
+
+
 def _no_token(put: Put) -> None:
     """The turn and the key of the row hold without it: this is harmless."""
 
@@ -349,6 +374,8 @@ PLANTED: dict[str, Callable[[Put], None] | type[User]] = {
     "head written after the release is shown": _head_after_plans,
     "failed line of the head ignored": _failed_head_ignored,
     "torn line of the head kept": _torn_line_kept,
+    "clock: closed when all have answered": _closed_when_answered,
+    "clock: an answer joins the batch of its plan": _answer_joins_the_batch_of_its_plan,
     "client: new nonce at a retry": NewNonce,
     "client: 502 is final": GivesUp,
 }
@@ -360,6 +387,7 @@ REAL_ONLY = {
     "ticket read outside the transaction", "batch read outside the transaction", "absent, then counted",
     "absent counted twice", "batch counted in a second transaction", "messages of the open batch removed",
     "second draw overwrites", "lease in the future believed", "reservation in the future kept",
+    "clock: closed when all have answered", "clock: an answer joins the batch of its plan",
 }  # fmt: skip
 
 

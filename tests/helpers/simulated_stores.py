@@ -114,7 +114,7 @@ class SqliteStore(Store):
         """The database as another process opens it."""
         other = copy.copy(self)
         other._io, other.whole, other._lock = io, False, None
-        other.batches = study.batches(other.close_rule())
+        other.batches = study.batches(other.close_rule(), other.begun())
         return other
 
     def clocked(self, io: Io) -> Io:
@@ -196,7 +196,7 @@ class DictionaryStore:
     def __init__(self, study: Study, first: Drawn, plans: Sequence[tuple[int, int, str]], io: Io) -> None:
         self.io, self.study, self.whole = io, study, False
         self.program = first_program(study)
-        self.batches = study.batches(study.close_rule)
+        self.clock = study.close_rule == "clock"
         times = [int(one) for one in study.times]
         self.sizes = [b - a for a, b in zip(times, [*times[1:], study.users], strict=True)]
         self.committed: Callable[[], None] = lambda: None
@@ -207,6 +207,7 @@ class DictionaryStore:
         }  # fmt: skip
         self._keep(first)
         self._open(0, plans, io.now())
+        self.batches = study.batches(study.close_rule, io.now())
 
     def of_process(self, io: Io, study: Study) -> DictionaryStore:
         """The database as another process opens it."""
@@ -302,6 +303,9 @@ class DictionaryStore:
     def close_rule(self) -> str:
         return self.study.close_rule
 
+    def begun(self) -> float:
+        return float(self.d["plans"][1]["opened"])
+
     def clocked(self, io: Io) -> Io:
         """The system with the clock of the database."""
         return io.with_clock(io.system.time) if isinstance(io, SimulatedIo) else io
@@ -353,6 +357,9 @@ class DictionaryStore:
     def held_policies(self, turn: int) -> list[dict[str, Any]]:
         if self.batches is None:
             return []
+        if self.clock:
+            first = turn - 1 - -(-int(self.study.answer_within) // int(self.study.every))
+            return [dict(p) for p in self.d["plans"].values() if first <= p["turn"] < turn and p["placed"]]
         return [dict(p) for p in self.d["plans"].values() if p["turn"] < turn and _open(p)]
 
     def _is_open(self, plan: dict[str, Any]) -> bool:
@@ -363,6 +370,8 @@ class DictionaryStore:
     def _batch_is_whole(self, turn: int) -> bool:
         if self.batches is None:
             return all(one["came"] + one["absent"] >= one["users"] for one in self._current(turn))
+        if self.clock:
+            return (turn, 0) in self.d["resolved"]
         count = sum(sum(value) for (batch, _), value in self.d["resolved"].items() if batch == turn)
         return count >= self.sizes[turn]
 
@@ -375,6 +384,10 @@ class DictionaryStore:
         plans = self.d["plans"]
         if self.batches is None:
             return [{**one} for one in self._current(turn)]
+        if self.clock:
+            came = self._came(turn)
+            part = {"number": None, "users": self.sizes[turn], "policy": self._current(turn)[0]["policy"]}
+            return [{**part, "came": came, "absent": self.sizes[turn] - came}]
         return [
             {
                 "number": plan, "users": came + absent, "policy": plans[plan]["policy"], "came": came,
@@ -384,16 +397,44 @@ class DictionaryStore:
             if batch == turn
         ]  # fmt: skip
 
+    def _came(self, batch: int) -> int:
+        return sum(came for (own, _), (came, _) in self.d["resolved"].items() if own == batch)
+
     @transaction(False)
-    def messages(self, plan: int, batch: int | None = None) -> list[bytes]:
-        found = sorted(self.d["messages"].items())
-        return [body for _, (own, at, body) in found if own == plan and batch in (None, at)]
+    def followed(self, turn: int) -> list[dict[str, Any]]:
+        if not self.clock:
+            return DictionaryStore.batch.__wrapped__(self, turn)  # type: ignore[attr-defined,no-any-return]
+        return [{**one, "users": one["placed"]} for one in self._current(turn) if one["placed"]]
+
+    @transaction(False)
+    def messages(self, plan: int | None, batch: int | None = None) -> list[bytes]:
+        found = sorted(self.d["messages"].items(), key=lambda one: (one[1][0], one[0]))
+        return [body for _, (own, at, body) in found if plan in (None, own) and batch in (None, at)]
+
+    def close_due(self, turn: int, now: float) -> None:
+        if self.clock and not self._batch_is_whole(turn) and now >= self._end(turn):
+            self._close_batch(now)
+
+    def _end(self, turn: int) -> float:
+        return self.begun() + (turn + 1) * float(self.study.every)
+
+    @transaction(True)
+    def _close_batch(self, now: float) -> None:
+        self._closed(now)
+
+    def _closed(self, now: float) -> bool:
+        """Close the batch of the turn if its time is over, and say whether it is closed."""
+        turn = self.d["turn"]
+        if self.clock and not self.d["over"] and not self._batch_is_whole(turn) and now >= self._end(turn):
+            self.d["resolved"][turn, 0] = 0, self.sizes[turn] - self._came(turn)
+        return self.clock and self._batch_is_whole(turn)
 
     # ------------------------------------------------------------------------- people
     @transaction(True)
     def admit(
         self, requests: Sequence[Any], now: float, stays: float, closes_after: float | None = None
     ) -> list[RequestResult]:
+        self._closed(now)
         found = [
             self._place(one, now, stays) if isinstance(one, ReservationRequest) else self._answer(one)
             for one in requests
@@ -412,7 +453,10 @@ class DictionaryStore:
         if d["over"]:
             return RequestResult("over")
         newest = self._current(d["turn"])
-        if self.batches is None:
+        if self.clock:
+            full = all(one["placed"] >= one["users"] for one in newest)
+            free = [] if full or self._closed(now) else self._in_order(newest)
+        elif self.batches is None:
             free = [one for one in newest if one["placed"] < one["users"]]
         else:
             free = self._shares(newest)
@@ -435,6 +479,10 @@ class DictionaryStore:
         most = max(study.in_flight_least, int(study.in_flight_share * resolved))
         if given >= study.users or given - resolved >= most:
             return []
+        return self._in_order(newest)
+
+    def _in_order(self, newest: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The plans of a release that are furthest below their share come first."""
         n, total = 1 + sum(one["placed"] for one in newest), sum(one["users"] for one in newest)
         return sorted(newest, key=lambda one: (one["placed"] * total - n * one["users"], one["number"]))
 
@@ -465,6 +513,12 @@ class DictionaryStore:
         plan["absent" if absent else "came"] += 1
         if self.batches is None:
             return None
+        if self.clock:
+            batch = self.d["turn"] + self._batch_is_whole(self.d["turn"])
+            if not absent:
+                came, _ = self.d["resolved"].get((batch, plan["number"]), (0, 0))
+                self.d["resolved"][batch, plan["number"]] = came + 1, 0
+            return int(batch)
         self.d["count"] += 1
         batch, left = 0, self.d["count"]
         while left > self.sizes[batch]:
@@ -480,6 +534,7 @@ class DictionaryStore:
 
     @transaction(True)
     def _expire(self, now: float, stays: float) -> int:
+        self._closed(now)
         for row in self.d["rows"]:
             if row["due"] is not None:
                 row["due"] = min(row["due"], now + stays)
@@ -543,7 +598,7 @@ class DictionaryStore:
         for row in self.d["rows"]:
             if row["due"] is not None:
                 row["due"] += gap
-        for plan in self._current(self.d["turn"]):
+        for plan in self._current(self.d["turn"]) if self.batches is None else ():
             plan["opened"] += gap
         return int(lease[1])
 

@@ -40,6 +40,8 @@ def test_a_seed_is_one_course_of_events() -> None:
         ("202 before the commit", "sqlite"),
         ("absent counted twice", "sqlite"),
         ("messages of the open batch removed", "sqlite"),
+        ("clock: closed when all have answered", "sqlite"),
+        ("clock: an answer joins the batch of its plan", "sqlite"),
         ("batch closed one early", "dictionary"),
         ("state stored apart from the release", "dictionary"),
         ("clock of the process", "dictionary"),

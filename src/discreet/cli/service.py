@@ -213,7 +213,8 @@ def _print_statement(study: Study, as_json: bool) -> None:
     for line in (study.name, "", content["first"], "", *facts):
         console().print(line, soft_wrap=True)
     many = f"{study.releases:,} release{'s' if study.releases != 1 else ''}"
-    console().print(f"\n{many}, after {_times(content['releases'])} people")
+    what = "people" if study.every is None else f"places, one every {study.every:,g} seconds"
+    console().print(f"\n{many}, after {_times(content['releases'])} {what}")
     console().print(f"identity {study.identity}", soft_wrap=True)
 
 

@@ -17,6 +17,7 @@ from discreet.core.count_channels import ExactChannel
 from discreet.core.releases import Floats, Measurement
 from discreet.core.rng import checked_on_grid
 from discreet.core.session import ChannelSession, State
+from discreet.core.trajectories import Trajectories
 
 if TYPE_CHECKING:
     from discreet.core.protocols import NoiseDistribution
@@ -68,6 +69,16 @@ class FreshNoiseChannel(ExactChannel):
         estimand: Literal["sum", "weighted"] = "weighted" if decay else "sum"
         estimates = self.estimates(fresh, laws, estimand, covers, effective)
         return Measurement(estimates, decay, gain), {"forgotten": forgets, "weights": weights}
+
+    def add_late(self, s: ChannelSession, records: Trajectories) -> None:
+        """Add checked records of users who were counted as absent.
+
+        Each record is in one batch, so the privacy loss is that of a user who was not absent.
+        """
+        users = len(records)
+        # one statement without a function call, as in add_absent; add_many counts the users again
+        s._users, s._absent = s._users - users, s._absent - users
+        self.add_many(s, records)
 
     def forgets(self, s: ChannelSession, n: int) -> bool:
         """Return True if the release after n users closes the stream of all users so far."""

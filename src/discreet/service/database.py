@@ -21,8 +21,8 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 
 ``key_rows``    all keys of the service, each signed by the one before (:mod:`discreet.service.key_history`).
 
-``serving``     one row: the rule that closes batches, "all" or "resolved".
-``resolved``    with the rule "resolved": for each batch and plan, how many users answered or are absent.
+``serving``     one row: the rule that closes batches, "all", "resolved" or "clock".
+``resolved``    without the rule "all": for each batch and plan, how many users answered or are absent.
 
 ``links``       for each release, its link of the chain (:mod:`discreet.service.release_chain`).
 ``beats``       numbers and nonces of the last beats of the process that can make releases.
@@ -40,7 +40,8 @@ same nonce) is sent again, it gets the same answer.
 **Batches.** Batch t closes between release t and release t + 1. With the rule "all", batch t consists of the
 places of the plans of release t. With the rule "resolved", each reservation joins the open batch when its
 user answers or is marked absent (:class:`~discreet.service.resolved_batches.ResolvedRequests`). The
-transaction that resolves the reservation also counts it in its batch.
+transaction that resolves the reservation also counts it in its batch. With the rule "clock", batches close at
+fixed times (:mod:`discreet.service.clock_batches`).
 
 **One release per turn.** :meth:`Store.drew` stores the next release and, in the same transaction, replaces
 the session's state by the state after this release. The transaction fails unless three conditions hold: the
@@ -375,7 +376,7 @@ class Store:
         self._engine: Engine = sql.create_engine(self.url, hide_parameters=True, **extra)
         self._logged = False  # True if the write-ahead log can contain removed data
         self.whole = False  # True if no open plan waited for a user after the last :meth:`admit`
-        # rule "resolved"; None: the rule "all"
+        # rule "resolved" or "clock"; None: the rule "all"
         self.batches: BatchRule | None = None
         # with SQLite, threads of this process write one after the other
         self._lock = io.lock() if self.sqlite else None
@@ -556,7 +557,7 @@ class Store:
     ) -> None:
         """Store a study, its release 0 and the plans of this release in an empty database.
 
-        close : rule that closes batches, "all" or "resolved". It never changes.
+        close : rule that closes batches, "all", "resolved" or "clock". It never changes.
         program : row of the table ``program``, with mechanism and guarantee.
 
         Raises ``ValueError`` if the database is not empty.
@@ -623,6 +624,12 @@ class Store:
         """
         with self._reading() as connection:
             return str(connection.execute(sql.select(_serving.c.close)).scalar() or "all")
+
+    def begun(self) -> float:
+        """Return the time at which the first plans were opened; 0 if there are none."""
+        with self._reading() as connection:
+            query = sql.select(sql.func.min(_plans.c.opened)).where(_plans.c.turn == 0)
+            return float(connection.execute(query).scalar() or 0.0)
 
     def about(self) -> Mapping[str, Any]:
         """Return the row of the table ``study``; its columns include turn, over, ties, form and ledger."""
@@ -767,8 +774,9 @@ class Store:
             ]
             batch.write(connection)
             if any(one.status == "full" for one in results):
-                first = connection.execute(sql.select(sql.func.min(_tickets.c.due))).scalar()
-                after = 0.0 if first is None else max(0.0, first - now)
+                after = batch.free_again(
+                    connection.execute(sql.select(sql.func.min(_tickets.c.due))).scalar()
+                )
                 results = [replace(one, seconds=after) if one.status == "full" else one for one in results]
         self.whole = batch.whole
         return results
@@ -1015,15 +1023,22 @@ class Store:
                 query = sql.select(_plans).where(_plans.c.turn == turn)
                 rows = connection.execute(query).mappings().all()
                 return bool(rows) and all(one["came"] + one["absent"] >= one["users"] for one in rows)
-            total = sql.func.sum(resolved_table.c.came + resolved_table.c.absent)
-            count = connection.execute(sql.select(total).where(resolved_table.c.batch == turn)).scalar()
-        return int(count or 0) >= self.batches.size(turn)
+            query = sql.select(resolved_table).where(resolved_table.c.batch == turn)
+            return self.batches.is_whole(turn, [dict(row) for row in connection.execute(query).mappings()])
+
+    def close_due(self, turn: int, now: float) -> None:
+        """Close batch ``turn`` if its time is over. Only the rule "clock" has such times."""
+        if self.batches is None or now < self.batches.closes(turn) or self.is_whole(turn):
+            return
+        with self._writing() as connection:
+            self._requests(connection, (), now).write(connection)
 
     def batch(self, turn: int) -> list[dict[str, Any]]:
         """Return the parts of batch ``turn``, in the order of their plans.
 
         A part has the users of the batch who followed one plan: the plan's ``number`` and ``policy``, the
-        numbers of ``users``, of users who ``came``, and of users who are ``absent``.
+        numbers of ``users``, of users who ``came``, and of users who are ``absent``. If the number is None,
+        the part has users of all plans.
         """
         if self.batches is None:
             query = sql.select(
@@ -1036,17 +1051,37 @@ class Store:
                 parts.absent,
             ).where(parts.batch == turn, parts.plan == _plans.c.number)  # fmt: skip
         with self._reading() as connection:
+            rows = [dict(row) for row in connection.execute(query.order_by(_plans.c.number)).mappings()]
+        if self.batches is None:
+            return rows
+        return self.batches.parts(turn, rows, lambda: self.policies(turn)[0])
+
+    def followed(self, turn: int) -> list[dict[str, Any]]:
+        """Return the plans that the users of batch ``turn`` followed: ``policy``, and number of ``users``.
+
+        With the rule "clock", these are the users who took a place, because answers are not public.
+        """
+        if self.batches is None or self.batches.held_turns is None:
+            return self.batch(turn)
+        query = sql.select(_plans.c.number, _plans.c.placed.label("users"), _plans.c.policy).where(
+            _plans.c.turn == turn, _plans.c.placed > 0
+        )
+        with self._reading() as connection:
             return [dict(row) for row in connection.execute(query.order_by(_plans.c.number)).mappings()]
 
     def held_policies(self, turn: int) -> list[dict[str, Any]]:
-        """Return earlier plans than those of ``turn`` that hold reservations, in the form of
+        """Return earlier plans than those of ``turn`` that can hold reservations, in the form of
         :meth:`policies`.
         """
         if self.batches is None:
             return []
-        query = sql.select(_plans.c.number, _plans.c.users, _plans.c.policy).where(
-            _plans.c.turn < turn, _plans.c.placed > _plans.c.came + _plans.c.absent
+        turns = self.batches.held_turns
+        held = (
+            _plans.c.placed > _plans.c.came + _plans.c.absent
+            if turns is None
+            else (_plans.c.placed > 0) & (_plans.c.turn >= turn - turns)
         )
+        query = sql.select(_plans.c.number, _plans.c.users, _plans.c.policy).where(_plans.c.turn < turn, held)
         with self._reading() as connection:
             return [dict(row) for row in connection.execute(query.order_by(_plans.c.number)).mappings()]
 
@@ -1086,13 +1121,16 @@ class Store:
             turn = connection.execute(sql.select(_study.c.turn)).scalar_one()
             return int(turn), bytes(connection.execute(sql.select(_state.c.session)).scalar_one())
 
-    def messages(self, plan: int, batch: int | None = None) -> list[bytes]:
+    def messages(self, plan: int | None, batch: int | None = None) -> list[bytes]:
         """Return the messages of one plan, in the order of their tickets.
 
+        plan : number of the plan; None: all plans, one after the other.
         batch : only messages that count in this batch; None: all messages of the plan.
         """
         with self._reading() as connection:
-            query = sql.select(_messages.c.body).where(_messages.c.plan == plan).order_by(_messages.c.ticket)
+            query = sql.select(_messages.c.body).order_by(_messages.c.plan, _messages.c.ticket)
+            if plan is not None:
+                query = query.where(_messages.c.plan == plan)
             if batch is not None:
                 query = query.where(_messages.c.batch == batch)
             return [bytes(body) for body in connection.execute(query).scalars()]
@@ -1202,10 +1240,11 @@ class Store:
                 connection.execute(
                     _tickets.update().where(_tickets.c.due.isnot(None)).values(due=_tickets.c.due + gap)
                 )
-                turn = sql.select(_study.c.turn).scalar_subquery()
-                connection.execute(
-                    _plans.update().where(_plans.c.turn == turn).values(opened=_plans.c.opened + gap)
-                )
+                if self.batches is None:  # other rules use this time only as the begin of the study
+                    turn = sql.select(_study.c.turn).scalar_subquery()
+                    connection.execute(
+                        _plans.update().where(_plans.c.turn == turn).values(opened=_plans.c.opened + gap)
+                    )
             return token
 
     def keep(self, token: int, now: float, lasts: float, *, beat: bool = False) -> bool:
@@ -1312,6 +1351,13 @@ class Requests:
         plan[outcome] += 1
         return None
 
+    def free_again(self, first_due: float | None) -> float:
+        """Return the seconds until a place can be free again.
+
+        first_due : time at which the first open reservation ends; None if no reservation is open.
+        """
+        return 0.0 if first_due is None else max(0.0, first_due - self._now)
+
     @property
     def whole(self) -> bool:
         """True if every user of the open plans has answered or is absent."""
@@ -1398,11 +1444,35 @@ class Requests:
 
 
 class BatchRule(ABC):
-    """Rule that closes batches by the resolution of reservations and not by plans."""
+    """Rule that closes batches by the resolution of reservations or by the clock, and not by plans."""
+
+    held_turns: int | None = None
+    """Number of earlier turns whose plans stay published; None: plans with open reservations stay."""
 
     @abstractmethod
     def size(self, turn: int) -> int:
         """Return the number of users in batch ``turn``."""
+
+    @abstractmethod
+    def is_whole(self, turn: int, rows: list[dict[str, Any]]) -> bool:
+        """Return True if batch ``turn`` is complete. rows : its rows of the table ``resolved``."""
+
+    def closes(self, turn: int) -> float:
+        """Return the time at which batch ``turn`` closes; infinity without such a time."""
+        return math.inf
+
+    def opens(self, turn: int) -> float:
+        """Return the time before which the plans after batch ``turn`` are not opened."""
+        return 0.0
+
+    def parts(
+        self, turn: int, rows: list[dict[str, Any]], plan: Callable[[], Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the parts of batch ``turn`` in the form of :meth:`Store.batch`.
+
+        rows : one part for each plan. plan : function that returns the first plan of the turn.
+        """
+        return rows
 
     @abstractmethod
     def requests(self, turn: int, rows: list[dict[str, Any]], *given: Any) -> Requests:

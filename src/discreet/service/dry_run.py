@@ -4,6 +4,8 @@ Noise and users are drawn from the same seed. With states and the rule ``close =
 repeats :func:`discreet.simulate`, step by step over HTTP, and its plans are equal bit for bit. Devices that
 add noise to sums draw exact noise from the operating system, also in a dry run. A dry run has no real users,
 and its noise protects no user.
+With the rule ``close = "clock"``, the clock of the service jumps to the next release when all places are
+taken and answered.
 """
 
 from __future__ import annotations
@@ -137,19 +139,23 @@ def run_dry(
     opened : function that is called with the address of the service
     ended : function that is called with the results, while the service still answers requests
     """
-    begun, valuation = SYSTEM.monotonic(), _Valuation(study.world)
+    begun, valuation, clock = SYSTEM.monotonic(), _Valuation(study.world), _Clock(study)
     crowd = _Crowd(study, valuation)
     with tempfile.TemporaryDirectory(prefix="discreet-dry-run-") as folder:
         new_key(Path(folder) / "key")
         key = read_private_key(Path(folder) / "key")
-        with all_in_background(study, Path(folder), key) as (url, front, address, service):
+        io = SYSTEM.with_clock(clock.now)
+        with all_in_background(study, Path(folder), key, io) as (url, front, address, service):
             opened(address)
             tickets = front.store.new_tickets(study.users)
             shuffler = url if study.shuffled else None
             with Client(url, key.public, promised=promised_by(study), shuffler=shuffler) as client:
                 while crowd.came < study.users:
-                    crowd.come(client, tickets[crowd.came : crowd.came + _AT_ONCE], progress)
-                while not service.store.about()["over"]:
+                    turn = int(service.store.about()["turn"])  # before the places are asked for
+                    if not crowd.come(client, tickets[crowd.came : crowd.came + _AT_ONCE], progress):
+                        clock.jump(turn)
+                while not (about := service.store.about())["over"]:
+                    clock.jump(int(about["turn"]))
                     SYSTEM.pause(0.01)
                 releases = int(service.store.about()["turn"])
             found = DryRun(
@@ -165,6 +171,21 @@ def run_dry(
     return found
 
 
+class _Clock:
+    """Clock that jumps over the time for which a batch with the rule "clock" is open."""
+
+    def __init__(self, study: Study) -> None:
+        self._every, self._jumps = study.every, 0
+
+    def now(self) -> float:
+        """Return the seconds since 1970, plus all jumps."""
+        return SYSTEM.now() + self._jumps * (self._every or 0.0)
+
+    def jump(self, turn: int) -> None:
+        """Jump to the end of batch ``turn``, unless the clock has already done so."""
+        self._jumps = max(self._jumps, turn + 1)
+
+
 class _Crowd:
     """Simulated users, who take part one after the other, with the policies that they followed."""
 
@@ -174,8 +195,11 @@ class _Crowd:
         self.last: Any = None
         self._policies: dict[int, float] = {}
 
-    def come(self, client: Client, tickets: Sequence[str], progress: Callable[[int], None]) -> None:
-        """Let the next users request places, act and send messages. If no place is free, wait briefly."""
+    def come(self, client: Client, tickets: Sequence[str], progress: Callable[[int], None]) -> bool:
+        """Let the next users request places, act and send messages. If no place is free, wait briefly.
+
+        Returns True if a place was free.
+        """
         places = client.places(tickets)
         given = [one for one in places if isinstance(one, PlanReservation)]
         messages = [self._message(place, user) for user, place in enumerate(given, self.came)]
@@ -189,6 +213,7 @@ class _Crowd:
                 raise RuntimeError("a place was refused")
             if not given:
                 SYSTEM.pause(0.01)
+        return bool(given)
 
     def _message(self, place: PlanReservation, user: int) -> Any:
         """Return the user's message, and record the value of the policy that they followed."""

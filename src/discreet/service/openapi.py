@@ -331,7 +331,7 @@ def _metrics() -> dict[str, Any]:
     return {
         "summary": "Counters, for Prometheus",
         "response_model": None,
-        "responses": {200: _answer("Counters.", _TEXT, kind="text/plain")},
+        "responses": {200: _answer("Counters.", _TEXT, kind="text/plain")} | _refusals(401),
     }
 
 

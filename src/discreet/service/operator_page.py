@@ -3,7 +3,7 @@
 The server sends a complete HTML page. A small script, allowed by its hash in the content security policy,
 requests the page again and replaces only changed parts. Therefore keyboard focus and scroll position do not
 change. A button stops the script. The page shows only public facts. It shows no content of messages, no
-tickets, and no times except those of releases.
+tickets, and no times except those of releases. With the rule "clock", nothing on it depends on answers.
 """
 
 from __future__ import annotations
@@ -189,6 +189,11 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
     """
     if study.shuffler is not None:
         return f"Working. People take part at the shuffler, {study.shuffler['url']}."
+    rule = store.batches
+    if rule is not None and rule.held_turns is not None:
+        turn = int(plans[-1]["turn"])
+        free = "People can take part" if store.vacancies() else "No place is free until the next plan"
+        return f"Working. {free}. The next release is made at {_minute(rule.closes(turn))}."
     if store.vacancies():
         said = "Working. People can take part."
         if study.closes_after is not None:
@@ -230,6 +235,15 @@ def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn
         sum(int(one[name]) for one in plans) for name in ("came", "absent", "placed", "users")
     )
     reserved = placed
+    rule = store.batches
+    if rule is not None and rule.held_turns is not None:  # nothing that depends on answers
+        now = [one for one in plans if one["turn"] == turn]
+        offered, placed = (sum(int(one[name]) for one in now) for name in ("users", "placed"))
+        counts = (("places of the current plan", f"{offered:,}"), ("taken", f"{placed:,}"))
+        table = Table("Places until the next release", ("what", "places"), counts)
+        done = study.users if over else before
+        part = f"{done:,} of {_number(study.users, 'place', 'places')} of the study were offered so far."
+        return _html([Heading(2, "People"), Paragraph(part), *([] if over else [table])])
     if store.batches is not None and not over:
         parts = store.batch(turn)
         came, absent, users = (

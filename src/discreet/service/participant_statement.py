@@ -42,14 +42,16 @@ SEES = {
         "All others see only releases and policies, which are computed from the sums.",
     ),
 }
-SIDE_CHANNELS = (
+_COUNTS = (
     "The operator, and anyone who observes the network, can see who takes part, when a place was taken, "
     "when an answer came, and that no answer came in time. The noise hides what you did, but not that you "
     "took part. The service sums answers in the order of the tickets, not in the order of their arrival. A "
     "release is made when the last person of its batch has answered or is absent, and everyone can see when "
     "that was. The operator's page shows how many people have answered, and how many are absent. These "
     "counts have no noise, because the guarantee treats the number of participants as public. If what "
-    "happened to you affects whether you answer, these counts can reveal it.",
+    "happened to you affects whether you answer, these counts can reveal it."
+)
+_SIZES = (
     "Under central trust, the size of an answer and the time until it arrives can depend on what happened "
     "to you, because its numbers are written as text. Send it at a time that does not depend on your "
     "actions.",
@@ -57,6 +59,7 @@ SIDE_CHANNELS = (
     "message some time after it was made.",
     "The time until the next plan depends on how many people took part, which is public.",
 )
+SIDE_CHANNELS = (_COUNTS, *_SIZES)
 
 
 _MEANING = (
@@ -72,6 +75,40 @@ _TIMES = (
     "and what is published can show this. An earlier plan stays published while somebody who took a place in "
     "it has not answered. Send your answer at a time that does not depend on what happened."
 )
+_BY_CLOCK = (
+    "The guarantee covers what you did, when you answer, and whether you answer. Releases are made at fixed "
+    "times. An answer counts in the first release after it arrives. Nobody else's place, plan or batch "
+    "depends on it. The numbers of answers and of absent people are not published, because they have no "
+    "noise. The operator sees them.",
+    "Noise does not hide that you took a place, and when. The operator, and anyone who observes the network, "
+    "can see this, and also when your device sends something. The guarantee covers what is published. If "
+    "what happened to you affects when you answer, an observer of the network can learn it: send your answer "
+    "at a time that does not depend on what happened.",
+)
+_CLOCK_MEANING = (
+    "If you took a place and have not answered in this time, you count as absent. Releases are made every {} "
+    "seconds, and wait for nobody. A place is free until the places of the current plan are taken. If no "
+    "place is free, you can follow the published plan; then you send nothing."
+)
+_ALL_MEANING = (
+    "A person who took a place and has not answered in this time counts as absent. The place is not given to "
+    "another person. Therefore what happens to people does not affect who is in which batch, except through "
+    "the times of their answers: the next batch begins when this one is complete."
+)
+
+
+def _side_channels(rule: str) -> tuple[str, ...]:
+    """Return the facts that noise does not hide under a rule that closes batches."""
+    if rule == "clock":
+        return (*_SIZES[:-1], *_BY_CLOCK)
+    return (*SIDE_CHANNELS, *([_TIMES] if rule == "resolved" else ()))
+
+
+def _meaning(study: Study, rule: str) -> str:
+    """Return the consequence of not answering in time."""
+    if rule == "clock":
+        return _CLOCK_MEANING.format(f"{study.every:,g}")
+    return _MEANING if rule == "resolved" else _ALL_MEANING
 
 
 def message_alone(study: Study) -> MessageGuarantee:
@@ -103,7 +140,7 @@ def make_participant_statement(
     close : rule with which the database was begun; None: the rule of a new database.
     programs : versions of the library that served the study.
     """
-    resolved = (close or study.close_rule) == "resolved"
+    rule = close or study.close_rule
     guarantee = study.stated or study.guarantee.to_dict()
     return {
         "study": study.name,
@@ -113,23 +150,17 @@ def make_participant_statement(
         "guarantee": guarantee,
         "who_sees_what": [*SEES[study.trust], *([message_alone(study).statement] if study.shuffled else ())],
         "shuffler": None if study.shuffler is None else dict(study.shuffler),
-        "side_channels": [*SIDE_CHANNELS, *([_TIMES] if resolved else ())],
+        "side_channels": list(_side_channels(rule)),
         "rehearsal": study.simulated or study.randomness.kind == "seeded",
         "world": {**study.sizes, "users": study.users, "stationary": study.stationary},
         "learner": str(study.table.get("learner", {}).get("name", type(study.learner).__name__)),
         **_prior(study),
         "releases": [int(n) for n in study.times],
+        "every_seconds": study.every,
         "absent": {
             "answer_within_seconds": study.answer_within,
             "closes_after_seconds": study.closes_after,
-            "meaning": _MEANING
-            if resolved
-            else (
-                "A person who took a place and has not answered in this time counts as absent. The place is "
-                "not given to another person. Therefore what happens to people does not affect who is in "
-                "which batch, except through the times of their answers: the next batch begins when this "
-                "one is complete."
-            ),
+            "meaning": _meaning(study, rule),
         },
         "ledger": ledger
         or "This study uses no ledger: the cost of other releases about the same people is not known here.",

@@ -1,6 +1,7 @@
 """Turns of a study. A turn makes the next release and the next plans when the batch is complete.
 
-A batch is complete when every user has answered or is absent. A turn depends only on the content of the
+A batch is complete when every user has answered or is absent, or at a fixed time
+(:mod:`discreet.service.clock_batches`). A turn depends only on the content of the
 database and on noise. It loads the session from its stored state, adds the batch's messages in the order of
 their tickets, and draws the release. It stores the release and the session's new state in one transaction
 (:meth:`discreet.service.database.Store.drew`). After this transaction, the release is final. The learner
@@ -138,7 +139,7 @@ def begin_study(study: Study, store: Store, ledger: dict[str, Any] | None = None
         study.identity, ties.tobytes(), form, json.dumps(ledger), first, plans, now, close,
         first_program(study),
     )  # fmt: skip
-    store.batches = study.batches(close)
+    store.batches = study.batches(close, now)
 
 
 def _form(study: Study, session: Any) -> bytes:
@@ -275,7 +276,8 @@ class Writer(LeaseHolder):
                     f"study = {checks.said(study.name)}: states another guarantee than the session that the "
                     "database holds; what is fixed before users take part cannot change later"
                 )
-        if (store.batches is None) != (store.close_rule() == "all"):
+        # built from the frozen mechanism, whose noise the rule must fit
+        if store.batches != study.batches(store.close_rule(), store.begun()):
             raise RuntimeError("store.batches: must be the rule that the database was begun with")
         self._no_followed = None if store.batches is None else ()  # before release 0
         self.refused = 0  # number of admitted messages that the session rejected; must stay 0
@@ -294,7 +296,10 @@ class Writer(LeaseHolder):
             if token is None:
                 return False
             about = self._store.about()
-            if about["over"] or not self._is_whole(int(about["turn"])):
+            if about["over"]:
+                return False
+            self._store.close_due(int(about["turn"]), self._io.now())
+            if not self._is_whole(int(about["turn"])):
                 return False
             try:
                 self._turn(int(about["turn"]))
@@ -324,8 +329,10 @@ class Writer(LeaseHolder):
         state = self._state_after(turn)
         # if this release exists, an earlier process stored it, but did not open its plans
         kept = self._store.exact_release(turn + 1)
+        if kept is not None and self._is_early(turn):
+            return
         release = self._draw(turn, content) if kept is None else codec.of_exact(kept)
-        if release is None:
+        if release is None or self._is_early(turn):
             return
         self.write_head()  # before a user sees the release
         made = _planned(study, state, release, self._followed(turn))
@@ -335,6 +342,11 @@ class Writer(LeaseHolder):
         self._store.turned(token, turn, rows, self._io.now(), LEASE)
         self._learned = release.number, made.state
 
+    def _is_early(self, turn: int) -> bool:
+        """Return True if the plans after batch ``turn`` must not open yet."""
+        rule = self._store.batches
+        return rule is not None and self._io.now() < rule.opens(turn)
+
     def _followed(self, turn: int) -> list[tuple[Any, int]] | None:
         """Return the policies that the users of batch ``turn`` followed, each with its number of users.
 
@@ -343,7 +355,7 @@ class Writer(LeaseHolder):
         """
         if self._store.batches is None and turn > self._accepted:
             return None
-        return [(_policy(part), int(part["users"])) for part in self._store.batch(turn)]
+        return [(_policy(part), int(part["users"])) for part in self._store.followed(turn)]
 
     def _draw(self, turn: int, content: bytes) -> Release | None:
         """Draw, store and return the next release; return None if the batch was the last of the study."""
@@ -401,7 +413,7 @@ class Writer(LeaseHolder):
         if self._admission is None:
             session.absent(int(plan.users))
             return
-        number, published = session.open_plan.number, int(part["number"])
+        number, published = session.open_plan.number, part["number"]
         mixed = self._store.batches is not None
         if number != published and not mixed:
             raise RuntimeError(f"plan {published}: the session calls it {number}")
@@ -410,7 +422,10 @@ class Writer(LeaseHolder):
             raise RuntimeError(f"plan {published}: {len(bodies)} messages are stored of {part['came']}")
         absent = int(part["absent"])
         if bodies and isinstance(self._admission, CentralAdmission):
-            session.submit_many(self._admission.records(bodies), number)
+            late = bodies[int(plan.users) :]
+            if late:  # of users whom an earlier batch counted as absent
+                session.submit_late(self._admission.records(late), number)
+            session.submit_many(self._admission.records(bodies[: int(plan.users)]), number)
         elif isinstance(self._admission, LocalAdmission):
             for body in bodies:
                 try:
@@ -421,7 +436,7 @@ class Writer(LeaseHolder):
                 except ValueError:
                     self.refused += 1
                     absent += 1
-        if absent:
+        if absent > 0:
             session.absent(absent)
 
     # ------------------------------------------------------------------------- the learner

@@ -64,6 +64,10 @@ class ResolvedBatches(BatchRule):
         """Return the largest number of open reservations after ``resolved`` resolved ones."""
         return max(self.least, math.floor(self.share * resolved))
 
+    def is_whole(self, turn: int, rows: list[dict[str, Any]]) -> bool:
+        """Return True if all users of batch ``turn`` have answered or are absent."""
+        return sum(row["came"] + row["absent"] for row in rows) >= self.size(turn)
+
     def requests(self, turn: int, rows: list[dict[str, Any]], *given: Any) -> ResolvedRequests:
         """Return the requests of one transaction; see :class:`~discreet.service.database.BatchRule`."""
         return ResolvedRequests(self, turn, rows, *given)
@@ -98,18 +102,26 @@ class ResolvedRequests(Requests):
         """
         if not self.vacancies():
             return None
-        newest = [plan for plan in self._plans.values() if plan["turn"] == self._turn]
+        newest = self._newest()
         users = sum(plan["users"] for plan in newest)
         n = 1 + sum(plan["placed"] for plan in newest)
         found = max(newest, key=lambda plan: (n * plan["users"] - users * plan["placed"], -plan["number"]))
         self._open += 1
         return found
 
+    def _newest(self) -> list[dict[str, Any]]:
+        """Return the plans of the newest release."""
+        return [plan for plan in self._plans.values() if plan["turn"] == self._turn]
+
+    def _row(self, batch: int, plan: dict[str, Any]) -> dict[str, Any]:
+        """Return the counts of a plan in a batch."""
+        new = {"batch": batch, "plan": int(plan["number"]), "came": 0, "absent": 0}
+        return self._rows.setdefault((batch, new["plan"]), new)
+
     def _resolve(self, plan: dict[str, Any], outcome: Literal["came", "absent"]) -> int:
         super()._resolve(plan, outcome)
         batch = self._rule.batch_of(self._resolved)
-        new = {"batch": batch, "plan": int(plan["number"]), "came": 0, "absent": 0}
-        self._rows.setdefault((batch, new["plan"]), new)[outcome] += 1
+        self._row(batch, plan)[outcome] += 1
         self._resolved, self._open = self._resolved + 1, self._open - 1
         return batch
 

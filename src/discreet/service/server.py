@@ -108,7 +108,7 @@ def opened(study: Study, database: str, io: Io = SYSTEM) -> Store:
     try:
         if not _is_begun(study, store, io):
             _begin(study, store, io)
-        store.batches = study.batches(store.close_rule())
+        store.batches = study.batches(store.close_rule(), store.begun())
         if store.is_shuffler():
             raise ValueError("database: is that of the shuffler; the service needs one of its own, elsewhere")
         if study.local:  # each message reveals information to the server when it arrives
@@ -445,17 +445,19 @@ def both_in_background(
 
 @contextmanager
 def all_in_background(
-    study: Study, folder: Path, key: PrivateKey
+    study: Study, folder: Path, key: PrivateKey, io: Io = SYSTEM
 ) -> Iterator[tuple[str, Service, str, Service]]:
     """Run the service of a study and, under shuffle trust, its shuffler.
 
     Yields (address for users, process at this address, the service's address, service).
+
+    io : system of a service without a shuffler.
     """
     if study.shuffled:
         with both_in_background(study, folder, key) as found:
             yield found
     else:
-        with in_background(study, folder / "study.sqlite", key) as (url, service):
+        with in_background(study, folder / "study.sqlite", key, io=io) as (url, service):
             yield url, service, url, service
 
 

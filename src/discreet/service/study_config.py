@@ -43,7 +43,9 @@ The file has the format TOML. All its values are public, and they are fixed befo
     closes_after = 86400       # only with close = "all": untaken places count as absent after these seconds
 
     [serving]
-    close = "resolved"         # rule that closes a batch; or "all"
+    close = "resolved"         # rule that closes a batch; or "clock", "all"
+
+    every = 86400              # only with close = "clock": seconds between two releases
 
     in_flight_least = 100      # a place is free while fewer reservations are open
 
@@ -105,6 +107,7 @@ from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
+from discreet.service.clock_batches import ClockBatches, check_mechanism
 from discreet.service.resolved_batches import ResolvedBatches
 from discreet.utils.pinned_file import pinned
 from discreet.utils.toml_file import read_toml
@@ -117,7 +120,7 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "world": ("states", "actions", "horizon", "users", "rewards", "stationary", "mask"),
     "context": ("columns", "form", "basis", "radius", "intercept"),
     "people": ("answer_within", "closes_after"),
-    "serving": ("close", "in_flight_least", "in_flight_share"),
+    "serving": ("close", "every", "in_flight_least", "in_flight_share"),
     "ledger": ("dataset", "path"),
     "chain": ("head",),
     "shuffler": ("url", "key"),
@@ -156,9 +159,13 @@ class Study:
     closes_after : float, optional
         Time in seconds after which places that no user has taken count as absent, at least ``answer_within``;
         None for no limit.
-    close : "resolved" or "all", optional
-        Rule that closes batches (:mod:`discreet.service.resolved_batches`). None: "resolved", or "all" under
-        shuffle trust and with ``closes_after``.
+    close : "resolved", "clock" or "all", optional
+        Rule that closes batches (:mod:`discreet.service.resolved_batches`,
+        :mod:`discreet.service.clock_batches`). None: "resolved", or "all" under shuffle trust and with
+        ``closes_after``.
+    every : float, optional
+        Time in seconds between two releases, above 0. Required with the rule "clock", and not allowed
+        otherwise.
     in_flight_least, in_flight_share : int, float
         With the rule "resolved", a place is free while fewer than max(``in_flight_least``,
         ``in_flight_share`` r) reservations are open, where r reservations are answered or absent; 1..10^6 and
@@ -208,6 +215,7 @@ class Study:
     answer_within: float = 3600.0
     closes_after: float | None = None
     close: str | None = None
+    every: float | None = None
     in_flight_least: int = 100
     in_flight_share: float = 0.1
     ledger: Mapping[str, Any] | None = None
@@ -262,19 +270,7 @@ class Study:
                 "shuffler: must be given with the privatizer 'shuffle', and no other: the address of the "
                 "process that single messages are sent to, and its public key"
             )
-        if self.close is not None:
-            checks.choice("serving.close", self.close, ("resolved", "all"))
-        if self.close == "resolved" and (self.shuffled or self.closes_after is not None):
-            what = "a shuffler" if self.shuffled else "people.closes_after"
-            raise ValueError(
-                f'serving.close = "resolved": must be "all" with {what}, as only plans that hold a fixed '
-                "number of places need it"
-            )
-        for name, value, usual in (("least", least, 100), ("share", share, 0.1)):
-            if self.close_rule == "all" and value != usual:
-                raise ValueError(
-                    f'serving.in_flight_{name} = {value}: must be left out with serving.close = "all"'
-                )
+        self._check_close()
         if self.shuffler is not None:
             url, key = self.shuffler.get("url"), self.shuffler.get("key")
             if not isinstance(url, str) or not url.startswith(("http://", "https://")) or url.endswith("/"):
@@ -285,6 +281,34 @@ class Study:
                 raise ValueError(
                     f"shuffler.key = {checks.said(key)}: must be a public key, 64 hexadecimal digits"
                 )
+
+    def _check_close(self) -> None:
+        """Raise ``ValueError`` if the rule that closes batches does not fit the other values."""
+        if self.close is not None:
+            checks.choice("serving.close", self.close, ("resolved", "clock", "all"))
+        if self.close in ("resolved", "clock") and (self.shuffled or self.closes_after is not None):
+            what = "a shuffler" if self.shuffled else "people.closes_after"
+            raise ValueError(
+                f'serving.close = "{self.close}": must be "all" with {what}, as only plans that hold a fixed '
+                "number of places need it"
+            )
+        for name, value, usual in (
+            ("least", self.in_flight_least, 100),
+            ("share", self.in_flight_share, 0.1),
+        ):
+            if self.close_rule != "resolved" and value != usual:
+                raise ValueError(
+                    f"serving.in_flight_{name} = {value}: must be left out with serving.close = "
+                    f'"{self.close_rule}"'
+                )
+        if (self.close == "clock") != (self.every is not None):
+            raise ValueError(
+                f"serving.every = {checks.said(self.every)}: must be a number of seconds with serving.close "
+                '= "clock", and left out otherwise'
+            )
+        if self.every is not None:
+            object.__setattr__(self, "every", checks.positive("serving.every", self.every))
+            check_mechanism(self.mechanism)
 
     # ------------------------------------------------------------------------ values that the study fixes
     @cached_property
@@ -387,18 +411,23 @@ class Study:
 
     @property
     def close_rule(self) -> str:
-        """Rule that closes the batches of a new database, "resolved" or "all"."""
+        """Rule that closes the batches of a new database, "resolved", "clock" or "all"."""
         return self.close or ("all" if self.shuffled or self.closes_after is not None else "resolved")
 
-    def batches(self, close: str) -> ResolvedBatches | None:
+    def batches(self, close: str, start: float) -> ResolvedBatches | None:
         """Return the rule of a database; None for "all".
 
-        close : the rule with which the database was begun.
+        close : the rule with which the database was begun. start : time at which it was begun.
+
+        Raises ``ValueError`` if the rule does not fit the mechanism.
         """
         if close == "all":
             return None
-        times = tuple(int(n) for n in self.times)
-        return ResolvedBatches(times, self.users, self.in_flight_least, self.in_flight_share)
+        given = tuple(int(n) for n in self.times), self.users, self.in_flight_least, self.in_flight_share
+        if self.every is None:
+            return ResolvedBatches(*given)
+        check_mechanism(self.mechanism)
+        return ClockBatches(*given, start, self.every, self.answer_within)
 
     @property
     def times(self) -> Any:

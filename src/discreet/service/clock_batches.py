@@ -1,0 +1,150 @@
+"""Batches that close at fixed times (``close = "clock"``), so that no time of an answer is revealed.
+
+Release i + 1 is made at the time tau = start + (i + 1) * ``every``. Batch i contains the answers that were
+stored between release i and release i + 1, whatever plan their users hold. During batch i, users get at most
+n_i = t_(i+1) - t_i places, on the plans of release i and in the order in which they ask. Places that nobody
+took, and users who have not answered, count as absent. If such a user answers later, the answer counts in the
+batch that is open then. So the number of answers in a batch can exceed n_i.
+
+**Privacy.** Neighbours differ in one user's record, in the time of their answer, and in whether they answer.
+Reservations, plans, deadlines and release times depend on the clock and on earlier releases, never on an
+answer. So the neighbours differ only in the sums to which the user's own record c or c' is added: c in batch
+p, and c' in batch q >= p, or only one of them. Let M be the largest norm of a record in units of the noise,
+and D the largest norm of c - c'. With separate noise for each batch, the squared shifts of all releases sum
+to |c|^2 + |c'|^2 <= 2 M^2 if p < q, and to at most D^2 if p = q. With a decay, let g_p and g_q be the
+columns of the two batches. Their norms are at most 1, and <g_p, g_q> = s |g_q|^2 with s = decay^(q - p). Then
+|g_p c - g_q c'|^2 <= 2 (1 - s) M^2 + s D^2. The batches p and q can depend on earlier releases, because the
+bound holds for every course of releases.
+
+M and D are bounded by the same table of changed cells (:mod:`discreet.core.exchange`): two records that never
+share a state-action pair change twice the cells of one record. This pair is one of those whose largest cost
+is D^2. Therefore 2 M^2 <= D^2 for all counts per step and pooled counts, and with l1 norms 2 M <= D. The
+stated guarantee is that of rule "all", without wider noise. The same holds for listed privacy-loss
+distributions, because the noise of a cell depends only on the size of the change. The rounding of fixed-point
+sums is bounded by the cells of two records, as before.
+
+The bound needs noise that does not depend on the number of answers. It is void if each answer brings its own
+noise (local privacy, ``release = "reports"``, shuffling): an answer then also adds its noise, and the noise
+cannot hide that it is there. Trees are refused, and scales that change from release to release if sums decay:
+their columns are not derived here.
+
+**What is not covered**: that a user took a place, and what an observer of the network sees. Therefore the
+service publishes nothing that depends on answers: no number of answers or absences, in particular. The next
+plans open ``settles`` seconds after the release, so that their time does not depend on the number of answers.
+The learner gets the number of *reservations* of each plan instead of answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from discreet.core.count_mechanism import CountMechanism
+from discreet.core.strategies import Batches
+from discreet.service.resolved_batches import ResolvedBatches, ResolvedRequests
+
+__all__ = ["ClockBatches", "ClockRequests", "check_mechanism"]
+
+CLOSED = 0  # plan number of the row that closes a batch; plans are numbered from 1
+_SETTLES = 1.0  # largest number of seconds from the end of a batch to the next plans
+
+
+def check_mechanism(mechanism: Any) -> None:
+    """Raise ``ValueError`` unless the module's bound holds for the mechanism."""
+    if not isinstance(mechanism, CountMechanism) or not isinstance(mechanism.strategy, Batches):
+        raise ValueError(
+            'serving.close = "clock": must be "resolved" or "all" with this privatizer; the time of an '
+            "answer is hidden only by noise of the server on sums of batches (privatizer 'central', release "
+            "'batches' or 'decaying')"
+        )
+    if mechanism.query.steered or (mechanism.release_scales.size and mechanism.decay):
+        raise ValueError(
+            'serving.close = "clock": must be "resolved" or "all" with noise scales that change from release '
+            "to release"
+        )
+
+
+@dataclass(frozen=True)
+class ClockBatches(ResolvedBatches):
+    """Rule "clock" of one study.
+
+    Parameters
+    ----------
+    start : time at which the study began, in seconds since 1970.
+    every : seconds between two releases.
+    stays : seconds that a user has from the place to the answer.
+    """
+
+    start: float
+    every: float
+    stays: float
+
+    def closes(self, turn: int) -> float:
+        """Return the time at which batch ``turn`` closes."""
+        return self.start + (turn + 1) * self.every
+
+    def opens(self, turn: int) -> float:
+        """Return the time before which the plans after batch ``turn`` are not opened."""
+        return self.closes(turn) + min(_SETTLES, self.every / 10)
+
+    @property
+    def held_turns(self) -> int:
+        """Number of earlier turns whose plans stay published; it does not depend on answers."""
+        return math.ceil(self.stays / self.every) + 1
+
+    def is_whole(self, turn: int, rows: list[dict[str, Any]]) -> bool:
+        """Return True if batch ``turn`` was closed."""
+        return any(row["plan"] == CLOSED for row in rows)
+
+    def parts(
+        self, turn: int, rows: list[dict[str, Any]], plan: Callable[[], Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the whole batch as one part, because sums of records do not depend on their plans."""
+        users, came = self.size(turn), sum(row["came"] for row in rows)
+        policy = plan()["policy"]
+        return [{"number": None, "policy": policy, "users": users, "came": came, "absent": users - came}]
+
+    def requests(self, turn: int, rows: list[dict[str, Any]], *given: Any) -> ClockRequests:
+        """Return the requests of one transaction; see :class:`~discreet.service.database.BatchRule`."""
+        return ClockRequests(self, turn, rows, *given)
+
+
+class ClockRequests(ResolvedRequests):
+    """Requests of one transaction, where each answer joins the batch that is open by the clock.
+
+    The first transaction after the end of a batch closes it. It does so before its own requests, so an answer
+    joins the batch of the time at which its transaction began.
+    """
+
+    _rule: ClockBatches
+
+    def __init__(self, rule: ClockBatches, turn: int, rows: list[dict[str, Any]], *given: Any) -> None:
+        super().__init__(rule, turn, rows, *given)
+        if not self._over and not self.whole and self._now >= rule.closes(turn):
+            came = sum(row["came"] for row in rows if row["batch"] == turn)
+            absent = rule.size(turn) - came
+            self._rows[turn, CLOSED] = {"batch": turn, "plan": CLOSED, "came": 0, "absent": absent}
+
+    @property
+    def whole(self) -> bool:
+        """True if the batch before the next release is closed."""
+        return (self._turn, CLOSED) in self._rows
+
+    def vacancies(self) -> int:
+        """Return the number of places that are free now. None is free between a batch and the next plans."""
+        if self.whole:
+            return 0
+        return sum(one["users"] - one["placed"] for one in self._newest())
+
+    def free_again(self, first_due: float | None) -> float:
+        """Return the seconds until the next plans open."""
+        return max(0.0, self._rule.opens(self._turn) - self._now)
+
+    def _resolve(self, plan: dict[str, Any], outcome: Literal["came", "absent"]) -> int:
+        plan[outcome] += 1
+        batch = self._turn + self.whole
+        if outcome == "came":
+            self._row(batch, plan)["came"] += 1
+        return batch
