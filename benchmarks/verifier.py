@@ -666,6 +666,15 @@ def forgeries(checker: Any) -> list[tuple[str, str, Change]]:
         ("first", "first visits: fewer states, everything consistent", fewer("states", "states", 8, 3, checker)),
         ("first", "first visits: fewer steps, everything consistent", fewer("steps", "horizon", 4, 2, checker)),
         ("episodes", "one episode for three, everything consistent", fewer("episodes", "episodes_per_user", 3, 1, checker)),
+        ("counts", "rewards: the same value in all cells of release.csv", values(lambda v: 10.0, "centered_reward")),
+        ("linear", "responses: the same value in all cells of release.csv", values(lambda v: 10.0, "0001.vector")),
+        ("linear", "linear: responses said to be centred, everything consistent", asked(
+            "query.questions", lambda q: [{**one, "centre": True} for one in q], checker)),
+        ("wide", "wide noise: epsilon lowered by 1 %, with tables and sentence", all_of(
+            put("guarantee.epsilon", times(0.99)), lambda d, f: consistent(d, checker))),
+        ("wide", "wide noise: an exchange dropped: the worst", records(lambda r: r.update(exchanges=r["exchanges"][:-1]))),
+        ("small", "noise below a unit of the grid: scales stated 4 times, everything consistent", believed(4.0, checker)),
+        ("small", "noise below a unit of the grid: no noise in release.csv", values(lambda v: 10.0)),
         ("contexts", "contexts: joint halved", records(lambda r: r.update(joint=r["joint"] / 2))),
         ("contexts", "contexts: one visit for three in the query", put("query.episodes", 1)),
         ("contexts", "contexts: bound of the features halved", put("query.features.bound", 0.5)),
@@ -842,6 +851,8 @@ def forged(place: Path, checker: Any) -> list[tuple[str, str, bool | None]]:
         "groups": {"learner": dr.DecisionPoints(), "privatizer": dr.Central(rho=0.03), **GROUPS},
         "second": {"learner": dr.DPAPVI(), "privatizer": dr.Central(rho=0.03), "states": 6, "steps": 8},
         "pure": {"learner": dr.DPAPVI(), "privatizer": dr.Central(epsilon=1.0, delta=0.0)},
+        "wide": {"learner": dr.DPAPVI(), "privatizer": dr.Central(epsilon=1e-3, delta=1e-6)},
+        "small": {"learner": dr.DecisionPoints(), "privatizer": dr.Central(epsilon=50.0, delta=1e-6), "users": 2000},
         "exact": {"learner": dr.learners.APVI(), "privatizer": None},
         "seeded": {"learner": dr.DPAPVI(), "privatizer": dr.Central(rho=0.03), "randomness": dr.Seeded(1)},
     }

@@ -8,9 +8,10 @@ Exit status: 0 if all checks agree, 1 if one differs, 2 if none differs but one 
 
 Neighbours: the whole record of one user (at most m episodes of H steps) is replaced by any other record; the
 number of users stays the same. L = ln(P(o) / P'(o)) is the privacy loss of an outcome o drawn from P.
-Counts and sums with Laplace or Gaussian noise are computed here. Records of randomized reports and of shufflers
-(flips, amplification) are named as not checkable: no folder of this version has them. The size of the noise is
-tested in sums that are 0 without noise. Noise of other sums (rewards, contexts) is compared with the values only.
+Epsilon is computed here for Laplace and Gaussian noise, for binomial flips of a shuffler, and for amplification
+by shuffling. Not checkable: what one user can change in flips, as no query of this version describes it, and
+records of randomized reports. The size of the noise is tested in sums that are 0 without noise. Noise of other
+sums (rewards, contexts) is compared with the values only.
 This file imports nothing of the library that wrote the folder and shares no code with it. No file can prove
 that noise was drawn as stated: signatures, and the check of the noise below, are the only evidence for this.
 """
@@ -47,16 +48,21 @@ def near(name, stated, found, tolerance=1e-9):
 
 def same_tree(name, stated, found):
     """Compare two JSON values number by number."""
-    if isinstance(stated, (dict, list)) and type(stated) is type(found) and len(stated) == len(found) and (
-            isinstance(stated, list) or set(stated) == set(found)):
-        for key in stated if isinstance(stated, dict) else range(len(stated)):
+    if type(stated) is type(found) is dict and set(stated) == set(found):
+        for key in stated:
             same_tree(f"{name}.{key}", stated[key], found[key])
+    elif type(stated) is type(found) is list and len(stated) == len(found):
+        same_tree(name, dict(enumerate(stated)), dict(enumerate(found)))
     elif {type(stated), type(found)} <= {int, float, Number} and type(stated) is not type(found):
         # an advantage is about sqrt(rho/2), and rounding errors are relative to rho
         more = min(1e-3, 1e-12 / max(found, 1e-12) ** 2) if name.endswith("advantage") else 0.0
         near(name, stated, found, 1e-9 + more)
     else:
         equal(name, stated, found)
+
+def same_parts(name, stated, found):
+    """Compare those entries of a table that ``found`` has."""
+    same_tree(name, {key: stated[key] for key in found}, found)
 
 
 # 1. Files, strict JSON, hashes
@@ -85,6 +91,10 @@ def canonical(value):
         return "[" + ",".join(map(canonical, value)) + "]"
     return value.text if isinstance(value, Number) else json.dumps(value)
 
+def without(table, *names):
+    """Return a table without some names."""
+    return {name: value for name, value in table.items() if name not in names}
+
 def sha256(data):
     """Return the SHA-256 hash of bytes or of a string in UTF-8, as hexadecimal digits."""
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
@@ -105,20 +115,19 @@ def check_format(run):
 
 def check_files(run):
     """Compare the hashes of all named files. Links, unnamed files and unnamed folders differ."""
-    doc, folder, conf, present = run.doc, run.folder, run.doc["configuration"], {}
-    own = {"statement.json", *PAGES, "signatures.json", "judged.jsonl", "postprocessing.jsonl"}  # the last three may be missing
-    for path in folder.rglob("*"):
-        where = path.relative_to(folder).as_posix()
+    files, conf, present = run.doc["files"], run.doc["configuration"], {}
+    free = {"statement.json", *PAGES}  # files without a stated hash, and files that may be missing
+    for path in run.folder.rglob("*"):
         if path.is_symlink() or not path.is_dir():
-            present[where] = path if path.is_file() and not path.is_symlink() else None
-        elif not any(f"{file}/".startswith(f"{where}/") for file in doc["files"]):
-            report(f"folder {where}", "not named", "is in the folder", False)
-    for name in sorted({*present, "statement.json", *PAGES, *doc["files"]}):
-        stated = doc["files"].get(name, "a file" if name in own else "not named")
-        found = sha256(read(there)) if (there := present.get(name)) else "no such file, or a link, pipe or device"
-        report(f"file {name}", stated, found, found == stated or bool(stated == "a file" and there))
-    equal("fingerprint", doc["fingerprint"], sha256(canonical({k: v for k, v in doc.items() if k not in ("operator", "approval", "fingerprint")})))
-    equal("hash of the configuration", conf["hash"], sha256(canonical({key: conf[key] for key in ("algorithm", "options")})))
+            present[path.relative_to(run.folder).as_posix()] = path.is_file() and not path.is_symlink()
+    for name in sorted({*present, *free, *files}):
+        optional = name in free or name in ("signatures.json", "judged.jsonl", "postprocessing.jsonl")
+        stated = files.get(name, "a file" if optional else "not named")
+        found = sha256(read(run.folder / name)) if present.get(name) else "no such file, or a link, pipe or device"
+        report(f"file {name}", stated, found, found == stated or (stated == "a file" and name in present))
+    kept = without(run.doc, "operator", "approval", "fingerprint")
+    equal("fingerprint", run.doc["fingerprint"], sha256(canonical(kept)))
+    equal("hash of the configuration", conf["hash"], sha256(canonical({k: conf[k] for k in ("algorithm", "options")})))
 
 
 # 2. Closed forms
@@ -165,7 +174,8 @@ def zcdp_delta(rho, epsilon):
 
     ln delta(t) = t ((1 + t) rho - epsilon) + t ln t - (1 + t) ln(1 + t) is convex in t > 0.
     """
-    t = bisect(lambda t: (1.0 + 2.0 * t) * rho - epsilon - math.log1p(1.0 / t) >= 0.0, 0.0, (epsilon + 1.0) / rho)
+    top = (epsilon + 1.0) / rho
+    t = bisect(lambda t: (1.0 + 2.0 * t) * rho - epsilon - math.log1p(1.0 / t) >= 0.0, 0.0, top)
     return min(1.0, math.exp(t * ((1 + t) * rho - epsilon) + t * math.log(t) - (1 + t) * math.log1p(t)))
 
 
@@ -178,17 +188,70 @@ def fft(x, roots):
     even, odd = fft(x[::2], roots[::2]), [w * b for w, b in zip(roots, fft(x[1::2], roots[::2]))]
     return [a + b for a, b in zip(even, odd)] + [a - b for a, b in zip(even, odd)]
 
+def normalised(logs):
+    """Return {value: probability} from {value: logarithm of a multiple}, without negligible values."""
+    top = max(logs.values())
+    mass = {x: math.exp(log - top) for x, log in logs.items() if log > top - 90.0}
+    total = math.fsum(mass.values())
+    return {x: p / total for x, p in mass.items()}
+
+def binomial(n, p, points):
+    """Return {value: probability} of successes in n trials, on a lattice with that many points in a deviation.
+
+    A sum of smooth values over such a lattice agrees with the whole sum, with an error of e^(-20 points^2).
+    """
+    deviation = math.sqrt(n * p * (1.0 - p))
+    ends = max(0, int(n * p - 12 * deviation - 20)), min(n, int(n * p + 12 * deviation + 40))
+    return normalised({k: k * math.log(p) + (n - k) * math.log1p(-p) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+                       for k in range(ends[0], ends[1] + 1, max(1, int(deviation / points)))})
+
+def clones(users, own):
+    """Return (loss, probability) of n shuffled responses, each locally private with epsilon ``own``.
+
+    Each other user sends a clone with probability e^-own (arXiv 2012.12803, theorem 3.1): C ~ Bin(n - 1, e^-own).
+    A ~ Bin(C, 1/2) of them are of the first kind. The outcome is (A + D, C - A + 1 - D), where D = 1 has odds
+    e^own : 1 for one record, and 1 : e^own for the other. So P / P' is (q a + r b) / (r a + q b) at (a, b), with
+    q = e^own / (e^own + 1) and r = 1 - q.
+    """
+    q, law = 1.0 / (1.0 + math.exp(-own)), []
+    for c, weight in binomial(users - 1, math.exp(-own), 8).items():
+        for k, p in binomial(c, 0.5, 200).items():
+            law += [(math.log((q * a + (1 - q) * b) / ((1 - q) * a + q * b)), weight * p * odds)
+                    for a, b, odds in ((k + 1, c - k, q), (k, c - k + 1, 1 - q))]
+    return law
+
+def flips(scale, shift):
+    """Return (loss, probability) of a counter with binomial noise that moves by ``shift`` flips.
+
+    N flips are 1 with probability p; if they are paired, half of them with q = 1 - p instead. The ratio r(k) =
+    P(k + 1) / P(k) is (N - k) p / ((k + 1) q). Paired flips have the generating function ((q + p z)(p + q z))^(N/2).
+    Its logarithmic derivative gives p q (k + 1) r(k) = (p^2 + q^2)(N/2 - k) + p q (N - k + 1) / r(k - 1).
+    Outcomes that the other record cannot have are left out: their probability is added to delta.
+    """
+    number, p, paired = scale
+    need(number <= 10**6, NotCheckable("more than a million flips"))
+    q, ratio, steps = 1.0 - p, math.inf, []
+    for k in range(number // 2 if paired else number):
+        ratio = ((p * p + q * q) * (number / 2 - k) / (p * q) + (number - k + 1) / ratio if paired else
+                 (number - k) * p / q) / (k + 1)
+        steps.append(math.log(ratio))
+    logs = [*itertools.accumulate(steps + [-one for one in reversed(steps)] if paired else steps, initial=0.0)]
+    return [(logs[x] - logs[x - shift], mass) for x, mass in normalised(dict(enumerate(logs))).items()
+            if 0 <= x - shift <= number]
+
+@functools.cache
 def losses(noise, scale, shift):
     """Return (loss, probability) of one coordinate that a neighbour moves by ``shift`` grid units.
 
-    Laplace noise with shift 1 has the worst loss distribution of a pure epsilon = 1/scale: loss epsilon or
-    -epsilon, odds e^epsilon.
+    Laplace noise with shift 1 has the worst loss distribution of a pure epsilon = 1/scale: loss epsilon or -epsilon, odds e^epsilon.
+    Wide Gaussian noise on every n-th point has the same losses, to 1e-8: its sums are smooth.
     """
+    if noise in ("flips", "clones"):
+        return flips(scale, shift) if noise == "flips" else clones(scale, shift)
     if noise == "discrete_gaussian":
-        reach = math.ceil(12.0 * scale) + shift
-        mass = [math.exp(-0.5 * (x / scale) ** 2) for x in range(-reach, reach + 1)]
-        total = math.fsum(mass)
-        return [(shift * (shift - 2 * (i - reach)) / (2.0 * scale * scale), p / total) for i, p in enumerate(mass)]
+        step, most = max(1, int(scale / 4000.0)), math.ceil(12.0 * scale) + shift
+        mass = normalised({x: -0.5 * (x / scale) ** 2 for x in range(-most // step * step, most + 1, step)})
+        return [(shift * (shift - 2 * x) / (2.0 * scale * scale), p) for x, p in mass.items()]
     t, lead = math.exp(-1.0 / scale), -math.expm1(-1.0 / scale)
     mass = [(0, 1.0), (shift, t**shift)] + [(x, lead * t**x) for x in range(1, shift)]
     return [((shift - 2 * x) / scale, p / (1.0 + t)) for x, p in mass]
@@ -197,10 +260,23 @@ def way_of(way):
     """Return a listed way {(noise, scale, shift): count}; equal coordinates are added."""
     terms = collections.Counter()
     for noise, scale, shift, count in way:
-        known = noise in ("discrete_gaussian", "discrete_laplace") and shift == int(shift) and count >= 1
+        known = noise in ("discrete_gaussian", "discrete_laplace", "flips") and shift == int(shift) and count >= 1
         need(known, f"exchange {noise, scale, shift, count}: not known here")
-        terms[noise, float(scale), int(shift)] += count
+        terms[noise, scale, int(shift)] += count
     return terms
+
+def listed_ways(record):
+    """Return all listed ways to exchange a record, for randomness of a shuffler too."""
+    if record["kind"] == "amplified":
+        return [collections.Counter({("clones", *batch): 1}) for batch in record["batches"]]
+    if record["kind"] == "flips":  # exchanged the other way round, a record moves counters the other way
+        noises = [{name: (users * each, coin / 2**32, paired) for name, users, each, coin, paired in batch}
+                  for batch in record["batches"]]
+        return [way_of(("flips", noise[name], sign * by, count) for name, by, count in way)
+                for noise in noises for way in record["ways"] for sign in (1, -1)]
+    pure = "laplace" in record["noise"] and not record["exchanges"]  # no law is worse than that of a pure epsilon
+    whole = ("discrete_laplace", 1.0 / record["joint"], 1, record["levels"])
+    return [way_of(way) for way in ([[whole]] if pure else record["exchanges"])]
 
 def on_grid(laws, n, h, theta, centre):
     """Put loss distributions on a grid of n points i h. Returns a function of a way.
@@ -221,10 +297,15 @@ def on_grid(laws, n, h, theta, centre):
         total = math.fsum(z.real for z in cells)
         transforms[key] = fft([z / total for z in cells], roots), math.log(total)
     def curve_of(way):
-        """Return delta(epsilon): P(L > epsilon) - e^epsilon E[e^-L; L > epsilon], by sums from above, and its ends."""
+        """Return delta(epsilon): P(L > epsilon) - e^epsilon E[e^-L; L > epsilon], by sums from above, and its ends.
+
+        Probability that the laws leave out is added: there the loss is infinite.
+        """
         whole, log_mass, over, under = [1.0] * n, 0.0, [0.0], [0.0]
-        for (transform, log_total), count in ((transforms[key], count) for key, count in way.items()):
+        for key, count in way.items():
+            transform, log_total = transforms[key]
             whole, log_mass = [a * z**count for a, z in zip(whole, transform)], log_mass + count * log_total
+        lost = math.fsum(count * (1.0 - math.fsum(p for _, p in laws[key])) for key, count in way.items())
         mass = fft(whole, roots)  # in reverse order
         for i in range(low + size - 1, low - 1, -1):
             p = max(0.0, mass[-i % n].real / n) * math.exp(log_mass - theta * i * h)
@@ -232,7 +313,7 @@ def on_grid(laws, n, h, theta, centre):
             under.append(under[-1] + p * math.exp(min(700.0, centre - i * h)))
         def delta(epsilon):
             k = min(size, max(0, low + size - 1 - math.floor(epsilon / h)))
-            return over[k] - math.exp(min(700.0, epsilon - centre)) * under[k]
+            return over[k] - math.exp(min(700.0, epsilon - centre)) * under[k] + max(0.0, lost - 1e-15)
         return delta, low * h, (low + size) * h
     return curve_of
 
@@ -245,9 +326,12 @@ def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
     laws = {key: losses(*key) for key in sorted({key for way in ways for key in way})}
     means = {key: math.fsum(p * loss for loss, p in law) for key, law in laws.items()}
     squares = {key: math.fsum(p * (loss - means[key]) ** 2 for loss, p in law) for key, law in laws.items()}
-    variance, mean = (max(math.fsum(n * part[key] for key, n in way.items()) for way in ways) for part in (squares, means))
-    width = 24.0 * math.sqrt(variance) + 2.0 * max(abs(loss) for law in laws.values() for loss, p in law if p > 1e-16)
-    units = [(0.5 * shift / scale if "gaussian" in noise else 1.0) / scale for noise, scale, shift in laws]
+    mean, variance = (max(math.fsum(n * part[key] for key, n in way.items()) for way in ways)
+                      for part in (means, squares))
+    most = max(abs(loss) for law in laws.values() for loss, p in law if p > 1e-16)
+    width = 24.0 * math.sqrt(variance) + 2.0 * most
+    units = [0.5 * shift / scale / scale if noise == "discrete_gaussian" else 1.0 / scale if noise == "discrete_laplace"
+             else 0.0 for noise, scale, shift in laws]
     unit = min(units)  # of the finest lattice if all others are multiples, else of the widest
     fits = unit * sizes[0] > 8.0 * width and all(abs(u / unit - round(u / unit)) < 1e-9 for u in units)
     theta = min(max(0.0, (stated - mean) / variance), 500.0 / width)
@@ -255,7 +339,7 @@ def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
     steps = [unit / max(1, math.floor(unit * n / width)) if unit * n > width else width / n for n in sizes]
     grids = [on_grid(laws, n, h, theta, stated) for n, h in zip(sizes, steps)]
     def limit_of(way, first):
-        curves = [grids[i](way) for i in (first, first + 1)]
+        curves = [grid(way) for grid in grids[first : first + 2]]
         coarse, fine = (bisect(lambda e: curve(e) <= delta, low, high, 60) for curve, low, high in curves)
         ratio = (steps[first] / steps[first + 1]) ** 2
         return (ratio * fine - coarse) / (ratio - 1.0), fine, curves[1][0]
@@ -275,25 +359,25 @@ def ways_of(steps):
     different action (then one or two states), an equal action with another successor (then two), or equal.
     From two states, the pairs differ.
     """
-    at = {True: {(0, 0, 0)}, False: {(0, 0, 0)}}
+    one, two = {(0, 0, 0)}, {(0, 0, 0)}
     for _ in range(steps):
-        other = {(d + 1, o, e) for triples in at.values() for d, o, e in triples}
-        at = {True: other | {(d, o, e + 1) for d, o, e in at[True]}, False: other | {(d, o + 1, e) for d, o, e in at[True]}}
-    return at[True] | at[False]
+        other = {(d + 1, o, e) for d, o, e in one | two}
+        one, two = other | {(d, o, e + 1) for d, o, e in one}, other | {(d, o + 1, e) for d, o, e in one}
+    return one | two
 
 def count_sensitivity(query, p, scales):
     """Return the joint sensitivity of counts or of first visits, in units of the scales; p is 1 or 2.
 
     Counts move by 1 in each of two cells. A reward in [0, 1] moves its cell by at most 1 if both records are in
     it; otherwise two cells move by at most 1 each, or 1/2 if 1/2 is subtracted. Costs are p-th powers.
+    First visits: a user visits at most m different states; the costliest difference may occur in each.
     """
     v, t, raw, centred = (scales.get(name, math.inf) ** -p for name in FAMILIES)
     costs = 2.0 * (v + t + raw + 0.5**p * centred), 2.0 * t + raw + centred, raw + centred
-    need(set(scales) <= {*FAMILIES} and not (query["pooled"] and p == 2),
-         f"families {sorted(scales)}, or pooled steps: not known")
-    # First visits: a user visits at most m different states; the costliest difference may occur in each.
-    most = (min(query["states"], query["steps"]) * max(costs) if query["first"] else
-            max(sum(n * cost for n, cost in zip(way, costs)) for way in ways_of(query["steps"])))
+    known = set(scales) <= {*FAMILIES} and not (query["pooled"] and p == 2)
+    need(known, f"families {sorted(scales)}, or pooled steps: not known")
+    most = min(query["states"], query["steps"]) * max(costs) if query["first"] else max(
+        sum(n * cost for n, cost in zip(way, costs)) for way in ways_of(query["steps"]))
     return query["episodes"] * most ** (1.0 / p)
 
 def question_cost(weights, features, states, centred, p):
@@ -327,33 +411,41 @@ def linear_sensitivity(query, p, scales):
     """Return the joint sensitivity of linear sums: costs of questions add up over each half of the users."""
     weights, totals = collections.defaultdict(dict), collections.Counter()
     for name, scale in scales.items():
-        weights[int(name.partition(".")[0])][name.partition(".")[2].partition("[")[0]] = 1.0 / scale**p
+        number, _, part = name.partition(".")
+        weights[int(number)][part.partition("[")[0]] = 1.0 / scale**p
     for number, parts in weights.items():
         one = query["questions"][number]
-        for half in (0, 1) if one["half"] is None else (one["half"],):
-            totals[half] += question_cost(parts, query["features"], query["states"], one["centre"] or one["low"] < 0, p)
+        cost = question_cost(parts, query["features"], query["states"], one["centre"] or one["low"] < 0, p)
+        totals.update(dict.fromkeys((0, 1) if one["half"] is None else (one["half"],), cost))
     return query["episodes"] * max(totals.values()) ** (1.0 / p)
+
+def sensitivity(query, record, scales):
+    """Return the joint sensitivity of a record's kind of noise, in units of the scales."""
+    find = linear_sensitivity if query["kind"] == "linear sums" else count_sensitivity
+    return find(query, 1 if "laplace" in record["noise"] else 2, scales)
 
 def sum_of(query, family):
     """Return the name in records of the noisy sum of a family of ``release.csv``; None if it follows from others."""
     number, _, part = family.partition(".")
-    if query["kind"] != "linear sums" or not part:  # contexts have a table for each action: a visit adds to one
-        return family if query["kind"] != "linear sums" else f"0.{family.partition(' ')[0]}"
+    if query["kind"] != "linear sums":
+        return family
+    if not part:  # contexts have a table for each action: a visit adds to one
+        return f"0.{family.partition(' ')[0]}"
     if part == "vector":
         part = "start" if query["questions"][int(number)]["kind"] == "start" else "response"
     return None if part in ("values", "weights") else f"{int(number)}.{part}"
 
-def check_query(doc, query):
+def check_query(doc, query, records):
     """Compare the query with the population, and the noisy sums of all records with the released families."""
     p, first, contexts = doc["population"], query["kind"] == "first visits", "gram 0" in query["families"]
-    learner, records = doc["configuration"]["options"].get("learner", {}), [m["record"] for m in doc["mechanisms"]]
     need(query["kind"] in ("counts", "first visits", "linear sums"), f"kind {query['kind']}: not known here")
+    visits = doc["configuration"]["options"].get("learner", {}).get("visits")
     found = {"steps": p["horizon"] + first, "states": p["states"] + first,
-             "episodes": learner.get("visits") if contexts else p["episodes_per_user"], "first": first}
+             "episodes": visits if contexts else p["episodes_per_user"], "first": first}
     if contexts or one_hot(query):
         l1 = query["families"]["gram 0"]["cells"] ** 0.25 if contexts else 1.0  # root of the dimension
         found["features"] = {**query["features"], "bound": 1.0, "l1": l1, "nonneg": not contexts}
-    same_tree("query", {name: query[name] for name in found}, found)
+    same_parts("query", query, found)
     for one in records:
         equal("sums with noise, and with a sensitivity", [*one["scales"]], [*one["sensitivities"]])
     stated = sorted(name.partition("[")[0] for one in records for name in one["scales"])
@@ -362,16 +454,16 @@ def check_query(doc, query):
 
 def check_sensitivities(run):
     """Compare sensitivities, joint sensitivities and exchanges of all records with the query."""
-    query, records = query_of(run.doc), [one["record"] for one in run.doc["mechanisms"]]
-    if query is not None and all(one["kind"] == "noise" for one in records):
-        check_query(run.doc, query)
+    query, records = run.doc.get("query"), [one["record"] for one in run.doc["mechanisms"]]
+    known = query is not None and all(one["kind"] == "noise" for one in records)
+    need(known or not records, NotCheckable("the query or this kind of record is not described"))
+    if query is not None:
+        check_query(run.doc, query, records)
     for record in records:
-        need(query is not None and record["kind"] == "noise", NotCheckable("the query or this kind of record is not described"))
-        find = linear_sensitivity if query["kind"] == "linear sums" else count_sensitivity
-        p = 1 if "laplace" in record["noise"] else 2
         for family, stated in record["sensitivities"].items():
-            near(f"sensitivity of {family}", stated, find(query, p, {family: 1.0}))
-        near("joint sensitivity, in units of the noise", record["joint"], find(query, p, record["scales"]))
+            near(f"sensitivity of {family}", stated, sensitivity(query, record, {family: 1.0}))
+        joint = sensitivity(query, record, record["scales"])
+        near("joint sensitivity, in units of the noise", record["joint"], joint)
         equal("noisy sums with one user", record["levels"], 1)
         if record["exchanges"]:
             check_complete(query, record)
@@ -392,6 +484,9 @@ def check_complete(query, record):
         for noise, scale, shift, n in way:
             shifts[noise, round(scale, 6)] += [shift] * n
         return {key: sorted(values, reverse=True) for key, values in shifts.items()}
+    def dominated(needed, way):
+        return all(a >= b for key, values in needed.items()
+                   for a, b in itertools.zip_longest(way.get(key, ()), values, fillvalue=0.0))
     listed, wrong = [shifts_of(way) for way in record["exchanges"]], []
     units = {name: 1.0 / query["families"][name]["grid"] for name in record["scales"]}
     for d, o, e in ways_of(query["steps"]):
@@ -399,9 +494,7 @@ def check_complete(query, record):
                  CENTRED: {1.0: o + e, 0.5: 2 * d}}
         needed = shifts_of((record["noise"], units[name] * scale, units[name] * x, n)
                            for name, scale in record["scales"].items() for x, n in moved[name].items())
-        covered = any(all(a >= b for key, values in needed.items() for a, b in itertools.zip_longest(
-            way.get(key, ()), values, fillvalue=0.0)) for way in listed)
-        wrong += [] if covered else [(d, o, e)]
+        wrong += [] if any(dominated(needed, way) for way in listed) else [(d, o, e)]
     report("exchanges are complete", f"{len(listed)} ways", f"not covered: {wrong[:3]}", not wrong)
 
 
@@ -436,18 +529,15 @@ def zcdp_power(rho, f=None):
         q = 1.0 - t if f is None else f
         if not (0.0 < t < 1.0 and 0.0 < q < 1.0):
             return math.inf if t != q else 0.0
-        logs = ((a * math.log(p / r) + math.log(r), a * math.log((1.0 - p) / (1.0 - r)) + math.log(1.0 - r)) for p, r in ((t, q), (q, t)))
-        return max(max(x, y) + math.log1p(math.exp(-abs(x - y))) for x, y in logs) / (a - 1.0)
+        logs = (sorted(a * math.log(x / y) + math.log(y) for x, y in ((p, r), (1.0 - p, 1.0 - r)))
+                for p, r in ((t, q), (q, t)))
+        return max(high + math.log1p(math.exp(low - high)) for low, high in logs) / (a - 1.0)
     best, low = 1.0, 0.5 if f is None else f
-    for a in (1.0 + 10.0 ** (-4.0 + (i * 157 % 401) / 40.0) for i in range(401)):  # an order in which few improve the best
+    for i in range(401):  # in an order in which few improve the best
+        a = 1.0 + 10.0 ** (-4.0 + (i * 157 % 401) / 40.0)
         if divergence(a, best * (1.0 - 1e-15)) > a * rho:
             best = bisect(lambda t: divergence(a, t) > a * rho, low, best, 60)
     return best
-
-# Why a kind of record is not checked: it needs laws that this file does not compute.
-UNKNOWN = collections.defaultdict(
-    lambda: "a kind or a noise that is not known here", reports="randomized reports", declared="a declared loss",
-    flips="binomial flips of a shuffler (item 9)", amplified="amplification by shuffling (item 9)")
 
 class Bounds:
     """Bounds on attackers: pairs (epsilon, delta), mu of Gaussian privacy, rho of zCDP; the smallest holds."""
@@ -457,9 +547,10 @@ class Bounds:
         self.pure = min((e for e, d in self.points if d == 0.0), default=None)
 
     def power(self, f):
-        found = [x for e, d in self.points for x in (math.exp(min(e, 700.0)) * f + d, 1.0 - math.exp(-e) * (1.0 - d - f))]
+        found = [1.0, *(math.exp(min(e, 700.0)) * f + d for e, d in self.points)]
+        found += [1.0 - math.exp(-e) * (1.0 - d - f) for e, d in self.points]
         found += [] if self.mu is None else [NORMAL.cdf(NORMAL.inv_cdf(f) + self.mu)]
-        return max(f, min([1.0, *found, *([] if self.rho is None else [zcdp_power(self.rho, f)])]))
+        return max(f, min(found if self.rho is None else [*found, zcdp_power(self.rho, f)]))
 
     def excess(self, epsilon):
         """Return an upper bound on P(E) - e^epsilon P'(E) over all events E."""
@@ -494,23 +585,28 @@ def exceedance(curve, epsilon):
     It holds since delta(t) = E[(1 - e^(t - L))+] >= (1 - e^(t - epsilon)) P(L > epsilon).
     """
     def smallest(low, high):
-        step = (high - low) / 60.0
-        return min((curve(t) / -math.expm1(t - epsilon), t, step) for t in (low + i * step for i in range(60)))
-    _, t, step = smallest(0.0, epsilon)
-    return smallest(max(0.0, t - step), min(t + step, epsilon))[0]
+        points = [low + i * (high - low) / 60.0 for i in range(60)]
+        return min((curve(t) / -math.expm1(t - epsilon), t) for t in points)
+    middle, step = smallest(0.0, epsilon)[1], epsilon / 60.0
+    return smallest(max(0.0, middle - step), min(middle + step, epsilon))[0]
 
 def check_second_group(doc):
     """Check noise and users of a second group: each user gives a vector of length 1, and the loss is at most the release's."""
     first, other, name = doc["mechanisms"][0], doc["second_group"], "clipped_answers"
-    record = other["mechanism"]["record"]
-    scale, share = record["scales"][name], doc["configuration"]["options"].get("judge_share", other["share"])
-    found = {**record, "kind": "noise", "noise": first["record"]["noise"], "sensitivities": {name: 2.0}, "levels": 1,
+    one, mine = other["mechanism"], f"{other['users_of_release']} in the release, and {other['users']} whose answers"
+    record, share = one["record"], doc["configuration"]["options"].get("judge_share", other["share"])
+    scale = record["scales"][name]
+    found = {"kind": "noise", "noise": first["record"]["noise"], "sensitivities": {name: 2.0}, "levels": 1,
              "joint": 2.0 / scale, "exchanges": [], "scales": {name: scale}, "loss": record["joint"], "share": share}
-    same_tree("second group", {**record, "loss": other["mechanism"]["loss"], "share": other["share"]}, found)
+    same_tree("second group", {**record, "loss": one["loss"], "share": other["share"]}, {**record, **found})
     near("second group: loss, and that of the release", record["joint"], first["loss"], 1e-3)
-    check_families(other["mechanism"], doc["guarantee"]["randomness"] == "secure")
+    check_families(one, doc["guarantee"]["randomness"] == "secure")
     equal("users of both groups", doc["population"]["users"], other["users"] + other["users_of_release"])
-    equal("covered: both groups", f"{other['users_of_release']} in the release, and {other['users']} whose answers" in str(doc["covered"]), True)
+    equal("covered: both groups", mine in str(doc["covered"]), True)
+
+# Why a kind of record is not checked: it needs laws that this file does not compute.
+UNKNOWN = collections.defaultdict(lambda: "a kind or a noise that is not known here", reports="randomized reports",
+                                  declared="a declared loss", flips="totals of flips", amplified="totals of reports")
 
 def check_guarantee(run):
     """Recompute epsilon, rho, mu and ``exceeds`` from the records. Sets bounds on attackers of this release."""
@@ -520,19 +616,24 @@ def check_guarantee(run):
         run.alone = Bounds()
         return equal("records of an exact release", records, [])
     (pure, rho, mu), epsilon, delta, low, high = composed(records), g["epsilon"], g["delta"], 0.0, 0.0
-    need(records and rho is not None, NotCheckable("; ".join({UNKNOWN[one["kind"]] for one in records}) or "no record"))
+    shuffled = is_shuffled(records)
+    need(records and (shuffled or rho is not None), NotCheckable(unknown(records) or "no record"))
     if run.doc.get("second_group"):
         check_second_group(run.doc)
-    for one in run.doc["mechanisms"]:
-        near("loss of a mechanism", one["loss"], one["record"]["joint"] * one["record"]["levels"] ** (1.0 if "laplace" in one["record"]["noise"] else 0.5))
-    rho = None if any("laplace" in one["noise"] for one in records) else rho
-    same_tree("guarantee", {"mu": g["mu"], "rho": g["rho"]}, {"mu": mu, "rho": rho})
-    if delta and any(one["exchanges"] for one in records):
+    for one in () if shuffled else run.doc["mechanisms"]:
+        levels = one["record"]["levels"]
+        loss = one["record"]["joint"] * (levels if "laplace" in one["record"]["noise"] else levels**0.5)
+        near("loss of a mechanism", one["loss"], loss)
+    rho = None if any("laplace" in one.get("noise", "") for one in records) else rho
+    same_parts("guarantee", g, {"mu": mu, "rho": rho})
+    if shuffled or (delta and any(one["exchanges"] for one in records)):
         low, high = check_numerical("epsilon", records, delta, epsilon)
     elif rho is not None:
-        near("epsilon, closed form", epsilon, zcdp_epsilon(rho, delta) if mu is None else gaussian_epsilon(mu, delta))
-        low = exceedance(lambda t: gaussian_delta(math.sqrt(2.0 * rho), t), epsilon)
-        high = low if mu is not None else exceedance(lambda t: zcdp_delta(rho, t), epsilon)
+        found = zcdp_epsilon(rho, delta) if mu is None else gaussian_epsilon(mu, delta)
+        near("epsilon, closed form", epsilon, found)
+        low = high = exceedance(lambda t: gaussian_delta(math.sqrt(2.0 * rho), t), epsilon)
+        if mu is None:
+            high = exceedance(lambda t: zcdp_delta(rho, t), epsilon)
     else:
         near("epsilon, sum of pure losses", epsilon, pure)
     near("exceeds: epsilon", g["exceeds"]["epsilon"], epsilon)
@@ -540,21 +641,27 @@ def check_guarantee(run):
     report("exceeds: at most", most, f"{low} to {high}, or 1", low * 0.999 <= most <= high * 1.011 or most == 1)
     run.alone = Bounds([(epsilon, delta)] + ([(pure, 0.0)] if delta and pure is not None else []), mu, rho)
 
+def is_shuffled(records):
+    """Return whether all records are of a shuffler, and there is one."""
+    return {one["kind"] for one in records} in ({"flips"}, {"amplified"})
+
+def unknown(records):
+    """Return why records are not checkable, in words."""
+    return "; ".join({UNKNOWN[one["kind"]] for one in records})
+
 def check_numerical(name, records, delta, stated):
     """Compare epsilon with the listed exchanges, in all combinations. Returns bounds on P(L > epsilon)."""
-    ways = [{}]
+    ways = [collections.Counter()]
     for record in records:
-        listed = [way_of(way) for way in record["exchanges"]]
-        if "laplace" in record["noise"] and not listed:  # no law is worse than that of a pure epsilon
-            listed = [{("discrete_laplace", 1.0 / record["joint"], 1): record["levels"]}]
-        ways = [{key: a.get(key, 0) + b.get(key, 0) for key in {**a, **b}} for a in ways for b in listed][:101]
-    if not 0 < len(ways) <= 100 or delta < 1e-13 or max(key[1] for way in ways for key in way) > 1e5:
-        report(f"{name}, numerical", stated, "no list of exchanges, more than 100, wide noise, or a tiny delta", None)
+        sums = [a + b for a in ways for b in listed_ways(record)]
+        ways = [*{frozenset(one.items()): one for one in sums}.values()][:101]
+    if not 0 < len(ways) <= 100 or delta < 1e-13:
+        report(f"{name}, numerical", stated, "no list of exchanges, more than 100, or a tiny delta", None)
         return 0.0, 1.0
     upper, limit, curve = exchange_epsilon(ways, delta, stated)
     pure, rho, _ = composed(records)
     limit = limit if pure is None else min(limit, pure)  # the grid is too coarse for a large pure epsilon
-    top = limit if name == "epsilon" else max(limit, zcdp_epsilon(rho, delta))  # a total may be bounded by rho
+    top = limit if name == "epsilon" or rho is None else max(limit, zcdp_epsilon(rho, delta))  # a total, by rho
     good = limit * (1.0 - 2e-6) <= stated <= top * 1.005
     report(f"{name}, numerical", stated, f"limit {limit!r}, upper bound {upper!r}", good)
     low = exceedance(curve, stated) if name == "epsilon" else 0.0
@@ -576,19 +683,19 @@ def check_attacker(run):
 
 def check_population(run):
     """Compare population and data with ``schema.toml``, and facts that the statement gives twice."""
-    doc, schema = run.doc, tomllib.loads(read(run.folder / "schema.toml").decode())
-    p, g, reward, schema = doc["population"], doc["guarantee"], doc["data"]["reward"], {"provenance": {}, **schema}
-    found = {name: schema.get(name, p[name]) for name in (
-        "dataset", "unit", "horizon", "episodes_per_user", "contribute", "provenance")}
-    tables = {name: schema[name] if isinstance(schema.get(name), dict) else {} for name in ("states", "actions", "reward")}
-    found |= {name: len(tables[name].get("labels", [])) or tables[name].get("count", p[name]) for name in ("states", "actions")}
-    same_tree("schema.toml", {name: p[name] for name in found}, found)
-    ends = {name: float(tables["reward"].get(name, reward[name])) for name in ("low", "high")}
-    same_tree("schema.toml: reward", {name: reward[name] for name in ends}, ends)
+    doc, schema = run.doc, {"provenance": {}, **tomllib.loads(read(run.folder / "schema.toml").decode())}
+    p, g, reward = doc["population"], doc["guarantee"], doc["data"]["reward"]
+    parts = {k: schema[k] if isinstance(schema.get(k), dict) else {} for k in ("states", "actions", "reward")}
+    names = ("dataset", "unit", "horizon", "episodes_per_user", "contribute", "provenance")
+    same_parts("schema.toml", p, {name: schema.get(name, p[name]) for name in names} | {
+        k: len(parts[k].get("labels", [])) or parts[k].get("count", p[k]) for k in ("states", "actions")})
+    ends = {name: float(parts["reward"].get(name, reward[name])) for name in ("low", "high")}
+    same_parts("schema.toml: reward", reward, ends)
     equal("users are public, episodes", [p["users_public"], p["episodes_per_user"]], [g["users_public"], g["episodes"]])
     size, secure = g["delta"] * p["users"], g["randomness"] == "secure"
     verdict = "none" if g["epsilon"] is None else "warn" if size > 0.1 else "small" if size else "pure"
-    same_tree("delta", doc["delta"], {"delta": g["delta"], "per_user": 1 / p["users"], "ratio": size, "verdict": verdict})
+    found = {"delta": g["delta"], "per_user": 1 / p["users"], "ratio": size, "verdict": verdict}
+    same_tree("delta", doc["delta"], found)
     equal("holds if the seed is guessed", g["holds_if_seed_is_guessed"], secure and g["epsilon"] is not None)
     for one in doc["mechanisms"]:
         check_families(one, secure)
@@ -596,43 +703,53 @@ def check_population(run):
 def check_families(one, secure):
     """Compare the families of a mechanism with its record, and the source of its noise with the stated one."""
     record, system = one["record"], one["source_of_randomness"].startswith("operating system")
-    equal("secure: noise and source", [str(record.get("noise")).startswith("discrete"), system], [secure, secure])
+    discrete = str(record.get("noise", "discrete")).startswith("discrete")  # flips have no other noise
+    equal("secure: noise and source", [discrete, system], [secure, secure])
     equal("families", [f["family"] for f in one["families"]], list(record.get("scales", {})))
     for f in one["families"]:
-        scale, spread = record["scales"][f["family"]], 2.0 ** (0.5 * ("laplace" in record["noise"]))
-        same_tree(f"family {f['family']}", [f["scale"], f["sensitivity"], f["std"]], [scale, record["sensitivities"][f["family"]], spread * scale])
+        name, root = f["family"], math.sqrt(2.0) if "laplace" in record["noise"] else 1.0
+        found = record["scales"][name], record["sensitivities"][name], root * record["scales"][name]
+        same_tree(f"family {name}", [f["scale"], f["sensitivity"], f["std"]], [*found])
 
 NOT_COVERED = ("The raw data where they are stored", "Messages about invalid rows", "Whether a person is in the data set",
     "Conclusions about people in general", "Side channels:", "More than one person at once")
 
-COVERED = ("One ", "Everything that is computed from release.parquet", "The group of the ", "If a person has more than ", "People are in two groups: ")
+COVERED = ("One ", "Everything that is computed from release.parquet", "The group of the ", "If a person has more than ",
+    "People are in two groups: ")
+
+def in_words(what, pattern, text, value, slack=1.011, needed=True):
+    """Check that each number that a pattern finds in a text is a value, rounded up by at most a factor ``slack``."""
+    for said in re.findall(pattern, text) or ([""] if needed else []):
+        power, digits = re.fullmatch(r"(e\^)?(.*?)\.*", said.replace(",", "")).groups()
+        least, number = math.log(value) if power else value, float(digits or "nan")  # e^x is rounded up
+        good = least * (1 - 1e-9) <= number and (power or number <= value * slack + 1e-300)
+        report(f"in words: {what}", said, value, good)
+
+def check_sentence(run):
+    """Compare numbers in the sentence with the bounds of all releases together, and of this one alone."""
+    sentence, g, several = run.doc["sentence"], run.doc["guarantee"], run.whole is not run.alone
+    whole, alone = (run.epsilon, run.delta, run.whole), (g["epsilon"], g["delta"], run.alone)
+    equal("sentence: its parts", sentence.count("For this release alone:"), int(several))
+    for text, (e, d, bounds) in zip(sentence.split("For this release alone:"), (whole, alone)):
+        factor = math.exp(700.0 if e is None else min(700.0, e))
+        in_words("how many times as likely", r"at most ([e^\d.,]+) times(?: what|, plus|; a)", text, factor)
+        right = 100.0 * bounds.table()["priors"][0]["right_guess"]
+        in_words("right guesses in 100", r"right at most ([\d.]+) times in 100", text, right, 1.002)
+        one_in = [1 / int(n.replace(",", "")) for n in re.findall(r"plus 1 in ([\d,]+)", text)]
+        good = len(one_in) == (d > 0) and all(d <= n <= 1.5 * d for n in one_in)
+        report("in words: plus 1 in ...", one_in, d, good)
+    for sign, value in (("ε", g["epsilon"]), ("δ", g["delta"]), ("ρ", g["rho"])):
+        in_words(sign, rf"{sign} = (\d[\d.e+-]*\d|\d)", g["statement"], value or 0.0, needed=False)
 
 def check_words(run):
     """Compare numbers in the sentence, required warnings and limits, and the pages with the statement."""
     doc, g, p, ledger = run.doc, run.doc["guarantee"], run.doc["population"], run.doc["ledger"]
-    sentence, exact, several = doc["sentence"], g["epsilon"] is None, run.whole is not run.alone
-    def in_text(what, pattern, text, value, slack=1.011, needed=True):
-        for said in re.findall(pattern, text) or ([""] if needed else []):
-            power, digits = re.fullmatch(r"(e\^)?(.*?)\.*", said.replace(",", "")).groups()
-            least, number = math.log(value) if power else value, float(digits or "nan")  # e^x is rounded up
-            good = least * (1 - 1e-9) <= number and (power or number <= value * slack + 1e-300)
-            report(f"in words: {what}", said, value, good)
-    words = "No person's data" if doc["synthetic"] else "NOT PROTECTED"
+    exact, several, texts = g["epsilon"] is None, run.whole is not run.alone, [doc["sentence"], *doc["warnings"]]
     if exact or doc["synthetic"]:
-        report("sentence", sentence[:60], words, words in sentence)
+        words = "No person's data" if doc["synthetic"] else "NOT PROTECTED"
+        report("sentence", doc["sentence"][:60], words, words in doc["sentence"])
     else:
-        parts = zip(sentence.split("For this release alone:"), ((run.epsilon, run.delta, run.whole), (g["epsilon"], g["delta"], run.alone)))
-        equal("sentence: its parts", sentence.count("For this release alone:"), int(several))
-        for text, (e, d, bounds) in parts:
-            factor = math.exp(700.0 if e is None else min(700.0, e))
-            in_text("how many times as likely", r"at most ([e^\d.,]+) times(?: what|, plus|; a)", text, factor)
-            right = 100.0 * bounds.table()["priors"][0]["right_guess"]
-            in_text("right guesses in 100", r"right at most ([\d.]+) times in 100", text, right, 1.002)
-            one_in = [1 / int(n.replace(",", "")) for n in re.findall(r"plus 1 in ([\d,]+)", text)]
-            good = len(one_in) == (d > 0) and all(d <= n <= 1.5 * d for n in one_in)
-            report("in words: plus 1 in ...", one_in, d, good)
-        for sign, value in (("ε", g["epsilon"]), ("δ", g["delta"]), ("ρ", g["rho"])):
-            in_text(sign, rf"{sign} = (\d[\d.e+-]*\d|\d)", g["statement"], value or 0.0, needed=False)
+        check_sentence(run)
     warned = {"SYNTHETIC DATA": doc["synthetic"], "SEEDED NOISE": g["randomness"] == "seeded", "NO LEDGER": not ledger,
               "NO PRIVACY GUARANTEE": exact, "NEW LEDGER": bool(ledger and ledger["new"]),
               "times 1/users": doc["delta"]["verdict"] == "warn", "RELEASES of the same": several and not exact,
@@ -645,32 +762,33 @@ def check_words(run):
         equal(f"not covered: {words}", any(words in one for one in doc["not_covered"]), True)
     known = COVERED if doc.get("second_group") else COVERED[:-1]
     report("covered: known lines", len(doc["covered"]), known, all(one.startswith(known) for one in doc["covered"]))
-    other = "sites" in doc["configuration"]["options"] or any(one["record"]["kind"] != "noise" for one in doc["mechanisms"])
-    report("trust", g["trust"], "central", g["trust"] == ("none" if exact else "central") or (None if other else False))
+    other = any(one["record"]["kind"] != "noise" for one in doc["mechanisms"]) or "sites" in doc["configuration"]["options"]
+    trust = g["trust"] == ("none" if exact else "central") or (None if other else False)
+    report("trust", g["trust"], "central", trust)
     flat = functools.partial(re.sub, r"[\s\\]+|<[^>]*>", "")
     for name in PAGES:
         page = read(run.folder / name).decode()
-        texts = [sentence, *doc["warnings"], *(doc["covered"] + doc["not_covered"] if name == "statement.md" else [])]
-        plain = html.unescape(flat(page))
-        lacking = [text for text in texts if flat(text) not in plain]
-        report(f"{name}: sentences of the statement", len(texts), lacking[:2], not lacking)
+        plain, whole = html.unescape(flat(page)), doc["covered"] + doc["not_covered"] if name == PAGES[0] else []
+        lacking = [text for text in texts + whole if flat(text) not in plain]
+        report(f"{name}: sentences of the statement", len(texts + whole), lacking[:2], not lacking)
         if not name.endswith("html"):
             check_numbers(name, page, doc)
 
 def check_report(run):
     """Compare what the report says about users, level and guarantee with the statement, and its first line with its verdict."""
-    doc, page = run.doc, read(run.folder / "report.md").decode() if "report.md" in run.doc["files"] else ""
-    said = strict_json(read(run.folder / "report.json")) if "report.json" in doc["files"] else {}
+    doc, (text, page) = run.doc, (read(run.folder / name).decode() if name in run.doc["files"] else ""
+                                  for name in ("report.json", "report.md"))
     users = doc["population"]["users"] - (doc["second_group"]["users"] if doc.get("second_group") else 0)
-    found = {"users": users, "level": doc["configuration"]["options"].get("level"), "guarantee": doc["guarantee"]["statement"]}
+    level, said = doc["configuration"]["options"].get("level"), strict_json((text or "{}").encode())
+    found = {"users": users, "level": level, "guarantee": doc["guarantee"]["statement"]}
     same_tree("report.json", {key: said.get(key, value) for key, value in found.items()}, found)
     if "guarantee" in said and page:
         equal("report.md: first line", page.splitlines()[0], f"**{said['verdict']}**")
 
 def check_numbers(name, page, doc):
     """Check that each decimal number of a page is one of the statement, 100 times one, or e to one, when rounded."""
-    values = re.findall(r"[-+.eE\d]+", re.sub(r'"(?:[^"\\]|\\.)*"|true|false', "", canonical(doc)))
-    known, wrong = [x for v in map(float, values) for x in (v, 100.0 * v, math.exp(v) if 0 < v < 700 else v)], []
+    values = map(float, re.findall(r"[-+.eE\d]+", re.sub(r'"(?:[^"\\]|\\.)*"|true|false', "", canonical(doc))))
+    known, wrong = [x for v in values for x in (v, 100.0 * v, math.exp(v) if 0 < v < 700 else v)], []
     body = re.split(r"Files and hashes|## Glossary", page)[0]
     for said in set(re.findall(r"(?<![\w.:+^-])\d+\.\d+(?:e[+-]?\d+)?(?![\w:+-]|\.\d)", body)):
         digits, _, power = said.partition("e")
@@ -680,67 +798,86 @@ def check_numbers(name, page, doc):
 
 def read_ledger(path):
     """Return rows (text or None, hash) of a ledger: the SQLite file, its export, or ``ledger.jsonl``."""
-    data = read(pathlib.Path(path).resolve())
+    data = read(path)
     if data[:15] == b"SQLite format 3":
-        with sqlite3.connect(f"{pathlib.Path(path).resolve().as_uri()}?mode=ro", uri=True) as connection:
-            return [tuple(row) for row in connection.execute("SELECT text, hash FROM entries ORDER BY number")]
+        with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as connection:
+            return connection.execute("SELECT text, hash FROM entries ORDER BY number").fetchall()
     return [(row.get("text"), row["hash"]) for row in map(strict_json, data.splitlines())]
 
-def check_ledger(run):
-    """Check the chain, recompute the totals of the dataset from its entries, and compare the entry of the run.
+def check_entries(rows):
+    """Check hashes, numbers, order and signatures of a ledger. Returns its entries with text.
 
     An entry without text is known by its hash only: the next entry with text confirms the hash, not its content.
     """
-    doc, stated, entries = run.doc, run.doc["ledger"], []
+    entries, previous, time = [], "", ""
+    for number, (text, digest) in enumerate(rows, 1):
+        if text is not None:
+            entry = strict_json(text.encode())
+            chain = [canonical(entry), sha256(text), entry["number"], entry["previous"]]
+            good = chain == [text, digest, number, previous] and entry["time"] >= time
+            report(f"ledger: entry {number}", digest, sha256(text), good)
+            entries, time = [*entries, {**entry, "hash": digest}], entry["time"]
+        previous = digest
+    return entries
+
+def check_ledger(run):
+    """Check the chain, recompute the totals of the dataset from its entries, and compare the entry of the run."""
+    doc, stated, users = run.doc, run.doc["ledger"], run.doc["population"]["users"]
     path = run.ledger or (run.folder / "ledger.jsonl" if "ledger.jsonl" in doc["files"] else None)
     if stated is None:
         return
     need(path, "no ledger.jsonl" if "query" in doc and not doc["replanned"] else NotCheckable("no ledger is given"))
-    rows = read_ledger(path)
-    for i, (text, digest) in ((i, row) for i, row in enumerate(rows) if row[0] is not None):
-        entry, earliest = strict_json(text.encode()), entries[-1]["time"] if entries else ""
-        same = [sha256(text), canonical(entry), entry["number"], entry["previous"]] == [
-            digest, text, i + 1, rows[i - 1][1] if i else ""]
-        report(f"ledger: entry {i + 1}", digest, sha256(text), same and entry["time"] >= earliest)
-        entries.append({**entry, "hash": digest})
+    rows = read_ledger(pathlib.Path(path).resolve())
+    entries = check_entries(rows)
     own = next((one for one in entries if one["hash"] == stated["head"]), None)
     if own is None or entries[0]["kind"] != "begin":
         return report("ledger: entry of the run, after its beginning", stated["head"], "not in this ledger", False)
-    parallel = [doc["second_group"]["mechanism"]["record"]] if doc.get("second_group") else None
-    equal("ledger: entry", [stated["identity"], stated["number"], "reserve", stated["dataset"], doc["population"]["users"], doc["date"],
-          doc["purpose"], [m["record"] for m in doc["mechanisms"]], parallel], [entries[0]["identity"], *map(own.get, (
-              "number", "kind", "dataset", "users", "time", "purpose", "records", "parallel"))])
-    new = own["number"] == min(one["number"] for one in entries if one["kind"] == "reserve")
-    report("ledger: new", stated["new"], new, stated["new"] == new or (not stated["new"] and (None in [text for text, _ in rows[: own["number"]]])))
-    mine = [one for one in entries if one["dataset"] == own["dataset"] and one["number"] <= own["number"]]
-    limit = next((one for one in reversed(mine) if one["kind"] == "limit"), {})
-    for one in (o for o in entries if o["kind"] in ("limit", "owner") and o.get("signature")):
-        signed = {**{key: v for key, v in one.items() if key not in ("signature", "hash")}, "ledger": stated["identity"]}
-        equal(f"ledger: signature of entry {one['number']}", verified(one["key"], f"discreet {one['kind']}, 1", signed, one["signature"]), True)
-    mark = next((one["files"] for one in entries if one["kind"] == "mark" and one["reservation"] == own["number"]), None)
-    if mark is not None and not doc["replanned"]:
+    mine = {"kind": "reserve", "users": users, "time": doc["date"], "purpose": doc["purpose"],
+            "records": [one["record"] for one in doc["mechanisms"]], "number": stated["number"],
+            "dataset": stated["dataset"], "identity": stated["identity"],
+            "parallel": [doc["second_group"]["mechanism"]["record"]] if doc.get("second_group") else None}
+    equal("ledger: entry", mine, {**{name: own.get(name) for name in mine}, "identity": entries[0]["identity"]})
+    first = min(one["number"] for one in entries if one["kind"] == "reserve")
+    hidden = None in [text for text, _ in rows[: own["number"]]]
+    new = own["number"] == first
+    report("ledger: new", stated["new"], new, stated["new"] == new or (hidden and not stated["new"]))
+    for one in entries:
+        if one["kind"] in ("limit", "owner") and one.get("signature"):
+            signed = {**without(one, "signature", "hash"), "ledger": stated["identity"]}
+            good = verified(one["key"], f"discreet {one['kind']}, 1", signed, one["signature"])
+            equal(f"ledger: signature of entry {one['number']}", good, True)
+    marks = [one["files"] for one in entries if one["kind"] == "mark" and one["reservation"] == own["number"]]
+    for mark in [] if doc["replanned"] else marks[:1]:
         pages = dict.fromkeys(PAGES)
         same_tree("ledger: mark", {**mark, **pages}, {**doc["files"], "statement.json": doc["fingerprint"], **pages})
-    reserved = [one for one in mine if one["kind"] == "reserve"]
-    for part, some in (("before", reserved[:-1]), ("after", reserved), ("together", reserved)):
-        t, records = stated[part], [record for one in some for record in one["records"]]
-        (pure, rho, mu), delta = composed(records), t["delta"]
-        need(rho is not None, NotCheckable(f"totals {part}: {'; '.join({UNKNOWN[one['kind']] for one in records})}"))
-        own_total = [records, t["epsilon"], delta] == [doc["guarantee"][key] for key in ("mechanisms", "epsilon", "delta")]
-        total, found = Bounds([] if pure is None else [(pure, 0.0)], mu, rho), t["epsilon"]
-        if str(t.get("method", t.get("rule"))).startswith("numerical") and not own_total:
-            check_numerical(part, records, delta, found)
-        elif not own_total:
-            found = total.epsilon(delta)
-        found = {"reservations": len(some), "pure": pure, "rho": rho, "mu": mu, "epsilon": found}
-        same_tree(part, {name: t[name] for name in found}, found)
+    past = [one for one in entries if one["dataset"] == own["dataset"] and one["number"] <= own["number"]]
+    limit = next((one for one in reversed(past) if one["kind"] == "limit"), {})
+    keys = [limit.get("key") or None, *(one.get("to") for one in past if one["kind"] == "owner")]
+    reserved = [one for one in past if one["kind"] == "reserve"]
+    for part in ("before", "after", "together"):
+        total = check_total(doc, part, reserved[:-1] if part == "before" else reserved)
         if part != "together":
-            equal(f"{part}: limit", [t["limit_epsilon"], t["limit_delta"]], [limit.get("epsilon"), limit.get("delta")])
-            heirs = [limit.get("key") or None, *(one.get("to") for one in mine if one["kind"] == "owner")]
-            report(f"{part}: key of the limit", t["limit_key"], heirs, t["limit_key"] in heirs)
+            ends = [limit.get("epsilon"), limit.get("delta")]
+            equal(f"{part}: limit", [stated[part]["limit_epsilon"], stated[part]["limit_delta"]], ends)
+            report(f"{part}: key of the limit", stated[part]["limit_key"], keys, stated[part]["limit_key"] in keys)
     if limit and own["checked"]:
         used = min(total.epsilon(limit["delta"]) or math.inf, own["epsilon"] if len(reserved) == 1 else math.inf)
         report("within the owner's limit", limit["epsilon"], used, used <= limit["epsilon"] * (1 + 1e-6))
+
+def check_total(doc, part, reserved):
+    """Compare a total of the ledger with the records of its reservations. Returns bounds on attackers."""
+    t, records = doc["ledger"][part], [record for one in reserved for record in one["records"]]
+    (pure, rho, mu), delta = composed(records), t["delta"]
+    shuffled = len(reserved) == 1 and is_shuffled(records)
+    need(rho is not None or shuffled, NotCheckable(f"totals {part}: {unknown(records)}"))
+    total, epsilon = Bounds([] if pure is None else [(pure, 0.0)], mu, rho), t["epsilon"]
+    if [records, epsilon, delta] != [doc["guarantee"][key] for key in ("mechanisms", "epsilon", "delta")]:
+        if shuffled or str(t.get("method", t.get("rule"))).startswith("numerical"):
+            check_numerical(part, records, delta, epsilon)
+        else:
+            epsilon = total.epsilon(delta)
+    same_parts(part, t, {"reservations": len(reserved), "pure": pure, "rho": rho, "mu": mu, "epsilon": epsilon})
+    return total
 
 
 # 7. Ed25519 (RFC 8032) in integers, on the curve -x^2 + y^2 = 1 + d x^2 y^2
@@ -787,7 +924,7 @@ def check_signatures(run):
     entries = strict_json(read(path))["signatures"] if path.exists() else []
     hashes = {name: sha256(read(run.folder / name)) for name in ("statement.json", *PAGES)}
     for one in entries:
-        good = verified(one["key"], "discreet statement, 1", {k: v for k, v in one.items() if k != "signature"}, one["signature"])
+        good = verified(one["key"], "discreet statement, 1", without(one, "signature"), one["signature"])
         same = one["fingerprint"] == run.doc["fingerprint"] and one["files"] == hashes
         report(f"signature of {one['name']}", one["key"], f"valid: {good}, of these files: {same}", good and same)
         signed.update([one["key"]] if good and same else [])
@@ -839,108 +976,127 @@ def relations_of(query, tables):
 def one_hot(query):
     """Return whether the hash of the features is that of a table (states, actions, pairs) with a 1 a pair."""
     n = query["states"] * query["actions"] if query["kind"] == "linear sums" else 0
+    if not 0 < n <= 1000:
+        return False
     table = (b"\0\0\0\0\0\0\xf0?" + bytes(8 * n)) * n  # 1.0 in 8 bytes, then n zeros
     shape = f"({query['states']}, {query['actions']}, {n})".encode()
-    return 0 < n <= 1000 and query["features"].get("sha256") == sha256(shape + table[: 8 * n * n])
+    return query["features"].get("sha256") == sha256(shape + table[: 8 * n * n])
 
-def check_users(query, tables, users, variance, widths):
-    """Compare the number of users with the cells to which each of their episodes adds 1 in a step.
+@functools.cache
+def moments(noise, scale):
+    """Return variance and kurtosis of noise, and its chance to be 0. ``scale`` is in units of the grid.
 
-    ``widths`` is the number of standard deviations that are tolerated.
+    Discrete noise with a large scale has the variance and the kurtosis of continuous noise.
     """
+    laplace = "laplace" in noise
+    if "discrete" not in noise or scale > 10.0:
+        return (1.0 + laplace) * scale**2, 3.0 + 3.0 * laplace, 0.0
+    mass = normalised({x: -abs(x) / scale if laplace else -0.5 * (x / scale) ** 2 for x in range(-1000, 1001)})
+    second, fourth = (math.fsum(p * x**k for x, p in mass.items()) for k in (2, 4))
+    return second, fourth / max(second**2, 1e-300), mass[0]
+
+def check_users(query, tables, users, noise, scales):
+    """Compare the number of users with the cells to which each of their episodes adds 1 in a step."""
     start = query["states"] - 1  # first visits have this state, in which each episode begins
     grams = [name for name in tables if name.endswith(".gram") and name.replace("gram", "weights") not in tables]
     for family in [*(grams if one_hot(query) else ()), *tables.keys() & {TRANSITIONS}]:
-        gram, table = family != TRANSITIONS, tables[family]
-        share = 0.5 if gram and query["questions"][int(family[:-5])]["half"] is not None else 1.0
+        gram, table, laplace = family != TRANSITIONS, tables[family], "laplace" in noise
+        half = gram and query["questions"][int(family[:-5])]["half"] is not None
+        part, steps = users / 2 if half else users, len({place[0] for place in table})
         cells = [value for place, value in table.items()
                  if (place[1] == place[2] if gram else query["kind"] == "counts" or place[1] == start)]
-        steps = len({place[0] for place in table})  # a half of the users is drawn: its number varies
-        noise = (1 + gram) * len(cells) * variance[family] / steps**2 + (share < 1.0) * users
-        mean, spread = math.fsum(cells) / steps, widths * math.sqrt(noise) + 1e-6
-        good = share * users - spread <= mean <= share * users * query["episodes"] + spread
-        report(f"users in {family}", share * users, f"{mean:.1f} episodes in a step, +- {spread:.1f}", good)
+        variance = (1 + gram) * (1 + laplace) * len(cells) * scales[family] ** 2 / steps**2
+        spread = (12 if laplace else 6) * math.sqrt(variance + half * users) + 1e-6  # a half is drawn: its size varies
+        mean = math.fsum(cells) / steps
+        good = part - spread <= mean <= part * query["episodes"] + spread
+        report(f"users in {family}", part, f"{mean:.1f} episodes in a step, +- {spread:.1f}", good)
 
-def check_noise(run):
+def check_release(run):
     """Check header, cells and grid of ``release.csv``, the number of users, and the size of the noise."""
-    doc, query = run.doc, query_of(run.doc)
-    small = "query" in doc and sum(one["cells"] for one in query["families"].values()) <= 10**6
-    need("release.csv" in doc["files"], "there is no release.csv" if small else NotCheckable("release.parquet cannot be read here"))
+    doc, query = run.doc, run.doc.get("query")
+    small = query is not None and sum(one["cells"] for one in query["families"].values()) <= 10**6
+    absent = "there is no release.csv" if small else NotCheckable("release.parquet cannot be read here")
+    need("release.csv" in doc["files"], absent)
     header, tables = read_release(run.folder / "release.csv")
-    g, p, records = doc["guarantee"], doc["population"], [m["record"] for m in doc["mechanisms"]]
+    g, p, records = doc["guarantee"], doc["population"], [one["record"] for one in doc["mechanisms"]]
     users = p["users"] - (doc["second_group"]["users"] if doc.get("second_group") else 0)
     equal("release.csv: facts", {"dataset": p["dataset"], "users": str(users), "trust": g["trust"],
           "randomness": g["randomness"], "synthetic": json.dumps(doc["synthetic"])}, header)
-    equal("release.csv: cells", {name: one["cells"] for name, one in query["families"].items()}, {name: len(table) for name, table in tables.items()})
+    cells = {name: one["cells"] for name, one in query["families"].items()}
+    equal("release.csv: cells", cells, {name: len(table) for name, table in tables.items()})
     for family, one in query["families"].items():
-        off = [v for v in tables[family].values() if one["grid"] and abs(v / one["grid"] - round(v / one["grid"])) > 1e-6]
-        equal(f"release.csv: {family} off its grid", 0, len(off))
+        units = [value / one["grid"] for value in tables[family].values()] if one["grid"] else []
+        equal(f"release.csv: {family} off its grid", 0, sum(abs(unit - round(unit)) > 1e-6 for unit in units))
     if query["kind"] != "linear sums":
         sizes = [1 + max(place[i] for place in tables[TRANSITIONS]) for i in (0, -1)]
         equal("release.csv: steps, states", [1 if query["first"] else query["steps"], query["states"]], sizes)
-    if not records:
-        return
-    need(all(one["kind"] == "noise" for one in records), NotCheckable("records of another kind"))
-    laplace, variance = "laplace" in records[0]["noise"], {}
-    share, small = 5.0 if laplace else 2.0, False  # squares of Laplace noise vary at most (2 + 3)/2 times as much
-    scales = {name.partition("[")[0]: scale for record in records for name, scale in record["scales"].items()}
+    if records:
+        need(all(one["kind"] == "noise" for one in records), NotCheckable("records of another kind"))
+        check_noise(query, tables, users, records)
+
+def check_noise(query, tables, users, records):
+    """Test that no family has less noise than stated, and that the number of users fits."""
+    noise, scales, noises = records[0]["noise"], {}, {}
+    stated = {name.partition("[")[0]: scale for one in records for name, scale in one["scales"].items()}
     for family, one in query["families"].items():
-        scale, unit = scales.get(sum_of(query, family), 0.0), one["grid"] or 1e-9
-        variance[family], small = scale**2 * (1.0 + laplace), small or 0.0 < scale < unit
+        scale, unit = stated.get(sum_of(query, family), 0.0), one["grid"] or 1e-9
+        variance, kurtosis, zero = moments(noise, scale / unit) if scale else (0.0, 3.0, 1.0)
+        scales[family], noises[family] = scale, (variance * unit**2, kurtosis, zero)
         if scale >= unit and not family.endswith((".vector", ".rewards")):
             # |value| is smallest, in distribution, if the sum without noise is 0. Gram matrices are symmetric.
-            half = share * (2.0 if "gram" in family else 1.0)
+            half = (kurtosis - 1.0) * (2.0 if "gram" in family else 1.0)
             squares = math.fsum((abs(v) + 0.5 * unit) ** 2 for v in tables[family].values())
-            below = gamma_lower(one["cells"] / half, squares / variance[family] / half)
+            below = gamma_lower(one["cells"] / half, squares / (variance * unit**2) / half)
             report(f"values not below the noise: {family}", "as stated", f"P = {below:.3g}", below >= 1e-9)
-    check_users(query, tables, users, variance, 12.0 if laplace else 6.0)
-    groups, solved, usable = collections.defaultdict(list), [], len(records) == 1 and not small
-    relations = [one for one in relations_of(query, tables) if usable and all(variance[key[0]] for key in one)]
-    relations = relations[:: max(1, math.ceil(len(relations) / 160))]
+    check_users(query, tables, users, noise, scales)
+    check_relations([one for one in relations_of(query, tables) if len(records) == 1], tables, noises)
+
+def check_relations(relations, tables, noises):
+    """Test the noise of sums that are 0 without it. ``noises`` has variance, kurtosis and chance of 0 by family.
+
+    The squares of standardised sums are compared with a gamma law: their variance is at most kurtosis - 1.
+    """
+    relations = [one for one in relations if all(noises[family][0] for family, _ in one)]
+    relations, groups, solved = relations[:: max(1, math.ceil(len(relations) / 160))], {"all": []}, []
+    cells = {key for one in relations for key in one}
+    if math.prod(noises[family][2] for family, _ in cells) > 5e-7:  # also if there is no cell
+        found = "no sum is 0 without noise, or even no noise would be likely: not tested"
+        return report("size of the noise", "as stated", found, None)
+    share = max(noises[family][1] for family, _ in cells) - 1.0
     for i, relation in enumerate(relations):  # Cholesky factor of the covariance, row by row
         row = []
         for j in range(i + 1):
-            shared = math.fsum(c * relations[j].get(key, 0.0) * variance[key[0]] for key, c in relation.items())
+            shared = math.fsum(c * relations[j].get(key, 0.0) * noises[key[0]][0] for key, c in relation.items())
             rest = shared - math.fsum(x * y for x, y in zip(row, solved[j][0] if j < i else row))
             row.append(math.sqrt(max(rest, 1e-12)) if i == j else rest / solved[j][0][j])
-        value = math.fsum(c * tables[key[0]][key[1]] for key, c in relation.items())
+        value = math.fsum(c * tables[family][place] for (family, place), c in relation.items())
         solved.append((row, (value - math.fsum(x * s[1] for x, s in zip(row, solved))) / row[i]))
         for name in ("all", " and ".join(sorted({key[0].rpartition(".")[2] for key in relation}))):
-            groups[name].append(solved[i][1] ** 2)
-    if not relations:
-        why = "noise below one unit of the grid" if small else "no sum of this release is 0 without noise"
-        return report("size of the noise", "as stated", f"{why}: not tested", None)
+            groups.setdefault(name, []).append(solved[i][1] ** 2)
     chances = {name: gamma_lower(len(some) / share, math.fsum(some) / share) for name, some in groups.items()}
-    found = "; ".join(f"{name}: {len(some)} relations, mean square {statistics.fmean(some):.4g}, "
-                      f"P = {chances[name]:.3g}" for name, some in groups.items())
+    found = [f"{name}: {len(some)} relations, mean square {statistics.fmean(some):.4g}, P = {chances[name]:.3g}"
+             for name, some in groups.items()]
     good = min(chances.values()) >= 5e-7 and 1.0 - chances["all"] >= 1e-12
-    report("size of the noise", "as stated", found, good)
+    report("size of the noise", "as stated", "; ".join(found), good)
 
-def query_of(doc):
-    """Return the query: that of the statement, or for version 5 that of the population and the families."""
-    p, families = doc["population"], [f for m in doc["mechanisms"] for f in m["families"]]
-    first = doc["configuration"]["options"].get("question") == "first visits"
-    if "query" in doc or any(f["family"] not in (VISITS, TRANSITIONS, RAW, CENTRED) for f in families):
-        return doc.get("query")
-    return {"kind": "first visits" if first else "counts", "steps": p["horizon"] + first, "states": p["states"] + first,
-            "first": first, "pooled": False, "episodes": p["episodes_per_user"], "families": {f["family"]: {
-                "grid": 2.0**-10 if f["family"] in (RAW, CENTRED) else 1.0, "cells": f["cells"]} for f in families}}
-
-PARTS = (check_format, check_files, check_population, check_guarantee, check_attacker, check_words, check_report, check_sensitivities, check_noise,
-         check_ledger, check_signatures)
+PARTS = {"format": check_format, "files": check_files, "population": check_population, "guarantee": check_guarantee,
+         "attacker": check_attacker, "words": check_words, "report": check_report,
+         "sensitivities": check_sensitivities, "noise": check_release, "ledger": check_ledger,
+         "signatures": check_signatures}
 
 def verify(folder, ledger=None, keys=()):
     """Run all checks on a folder. Returns the list of results."""
     RESULTS.clear()
     run = argparse.Namespace(folder=pathlib.Path(folder), ledger=ledger, keys=keys, doc=None, alone=None)
-    for part in itertools.takewhile(lambda part: run.doc is not None or part is check_format, PARTS):
+    for name, part in PARTS.items():
         try:
-            part(run)
+            if run.doc is not None or name == "format":
+                part(run)
         except Exception as error:  # a forged folder may raise any
-            stated = "can be checked" if type(error) is NotCheckable else "can be read and checked"
-            unable = type(error) is NotCheckable or (part in (check_attacker, check_words) and run.alone is None)
+            able = type(error) is not NotCheckable
+            missing = name in ("attacker", "words") and run.alone is None
             found = str(error) if isinstance(error, ValueError) else repr(error)
-            report(part.__name__[6:], stated, found, None if unable else False)
+            report(name, "can be read and checked" if able else "can be checked", found, None if missing or not able else False)
     return RESULTS
 
 def summary(results):
