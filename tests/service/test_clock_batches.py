@@ -356,17 +356,17 @@ def test_nothing_published_depends_on_answers(tmp_path: Path) -> None:
             if waits:
                 admission = CentralAdmission(study.layout)
                 store.admit([admission.answer(central(ticket, place.plan))], clock[0], STAYS)
-            shown = page(study, store, service.told, "")
+            shown = page(study, store, service.content, "")
             body = json.loads(httpx.get(f"{url}/plan").content)["content"]
             with_token = {"Authorization": f"Bearer {store.new_token()}"}
             assert httpx.get(f"{url}/metrics").status_code == 401
             assert "discreet_messages" in httpx.get(f"{url}/metrics", headers=with_token).text
             (full,) = store.admit([ReservationRequest(hashed(store.new_tickets(1)[0]))], clock[0], STAYS)
             seen.append((_without_key(shown), body["plans"], full.status, full.seconds, store.vacancies()))
-            told = " ".join(service.told["side_channels"])
+            told = " ".join(service.content["side_channels"])
             assert "when you answer, and whether you answer" in told
             assert "how many people have answered" not in told
-            assert "every 100 seconds" in service.told["absent"]["meaning"]
+            assert "every 100 seconds" in service.content["absent"]["meaning"]
     assert seen[0] == seen[1]
     assert seen[0][2] == "full"
     assert seen[0][3] == pytest.approx(EVERY - 1.0 + 1.0)  # until the next plans open
