@@ -831,7 +831,7 @@ class Served(app.Service):
             else:
                 answer = await self.released(path.rpartition("/")[2])
         except (app.ServiceError, app.SQLAlchemyError) as error:
-            answer = app._told_of(self, request, error)
+            answer = app._error_response(self, request, error)
         content = bytes(answer.body)
         return answer.status_code, content if path.startswith("/releases") else json.loads(content)
 
