@@ -503,8 +503,9 @@ class World:
             await asyncio.sleep(2 * LEASE + 3.0)
             self.restoring = True
             self.keep_backup()
+            old = self.backups[-1]  # a release can add a copy in the meantime
             await asyncio.sleep(2.0 + 4.0 * rng.random())
-            await self.restore(self.backups[-1], too_old=True)
+            await self.restore(old, too_old=True)
         self.calm = self.loop.clock
 
     # ------------------------------------------------------------------------- copies of the database
