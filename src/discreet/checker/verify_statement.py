@@ -736,8 +736,8 @@ def check_ledger(run):
         same_tree(part, {name: t[name] for name in found}, found)
         if part != "together":
             equal(f"{part}: limit", [t["limit_epsilon"], t["limit_delta"]], [limit.get("epsilon"), limit.get("delta")])
-            heirs = [limit.get("key") or None, *(one.get("to") for one in mine if one["kind"] == "owner")]
-            report(f"{part}: key of the limit", t["limit_key"], heirs, t["limit_key"] in heirs)
+            successors = [limit.get("key") or None, *(one.get("to") for one in mine if one["kind"] == "owner")]
+            report(f"{part}: key of the limit", t["limit_key"], successors, t["limit_key"] in successors)
     if limit and own["checked"]:
         used = min(total.epsilon(limit["delta"]) or math.inf, own["epsilon"] if len(reserved) == 1 else math.inf)
         report("within the owner's limit", limit["epsilon"], used, used <= limit["epsilon"] * (1 + 1e-6))

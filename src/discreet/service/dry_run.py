@@ -98,7 +98,7 @@ def run_dry(
     opened : function that is called with the address of the service
     ended : function that is called with the results, while the service still answers requests
     """
-    begun, world, crowd = SYSTEM.monotonic(), study.world, _Crowd(study)
+    begun, world, users = SYSTEM.monotonic(), study.world, _SimulatedUsers(study)
     with tempfile.TemporaryDirectory(prefix="discreet-dry-run-") as folder:
         new_key(Path(folder) / "key")
         key = read_private_key(Path(folder) / "key")
@@ -107,8 +107,8 @@ def run_dry(
             tickets = front.store.new_tickets(study.users)
             shuffler = url if study.shuffled else None
             with Client(url, key.public, promised=promised_by(study), shuffler=shuffler) as client:
-                while crowd.came < study.users:
-                    crowd.come(client, tickets[crowd.came : crowd.came + _AT_ONCE], progress)
+                while users.came < study.users:
+                    users.come(client, tickets[users.came : users.came + _AT_ONCE], progress)
                 while not service.store.about()["over"]:
                     SYSTEM.pause(0.01)
                 releases = int(service.store.about()["turn"])
@@ -117,16 +117,16 @@ def run_dry(
                 study.users,
                 releases,
                 SYSTEM.monotonic() - begun,
-                crowd.values,
+                users.values,
                 float(world.initial @ best[0]),
                 float(planning.policy_value(world, planning.uniform_policy(world))),
-                crowd.last,
+                users.last,
             )
             ended(found)
     return found
 
 
-class _Crowd:
+class _SimulatedUsers:
     """Simulated users, who take part one after the other, with the policies that they followed."""
 
     def __init__(self, study: Study) -> None:
