@@ -114,7 +114,7 @@ def test_a_shuffler_has_a_key_before_the_study_names_it(tmp_path: Path) -> None:
     assert len(set(shuffler(path, "--tickets", 3).split())) == 3
     assert len(json.loads(shuffler(path, "--operator", "--json"))["token"]) > 20
     assert "are of `discreet shuffler`" in said(path, "--tickets", 1, status=2)
-    assert "whose shuffler this is" in shuffler(path, status=2)
+    assert "the service of this shuffler" in shuffler(path, status=2)
     assert "64 hexadecimal digits" in shuffler(path, "--service", "http://a", "--service-key", "no", status=2)
     assert "an address" in shuffler(path, "--service", "a", "--service-key", key, status=2)
     assert "give one of them" in shuffler(path, "--key", "--operator", status=2)

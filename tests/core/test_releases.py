@@ -57,7 +57,7 @@ def test_a_schedules_arrays_are_its_own_and_read_only() -> None:
         ({"times": np.array([[0, 1]])}, "ascending integers that start with 0"),
         ({"times": np.array([], int)}, "ascending integers that start with 0"),
         ({"times": np.array([0, 4, 10])}, r"times\[-1\] = 10: must be below users = 10 "),
-        ({"times": np.array([0, 10])}, r"times\[-1\] = 10: must be below users = 10 \(nobody is left"),
+        ({"times": np.array([0, 10])}, r"times\[-1\] = 10: must be below users = 10 \(no user is left"),
         ({"times": np.array([0, 11]), "final": True}, r"times\[-1\] = 11: must be at most users = 10"),
         ({"final": True}, "final = True: must come with users and with the times"),
         ({"final": True, "users": None, "times": TIMES}, "final = True: must come with users and with the"),

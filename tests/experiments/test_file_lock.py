@@ -187,7 +187,7 @@ def test_shards_meet(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Result.load(tmp_path / "all").regret, here.regret)
     with pytest.raises(ValueError, match="must not be merged with itself"):
         sweep.merge([tmp_path / "all"], tmp_path / "all")
-    with pytest.raises(ValueError, match="is no result folder"):
+    with pytest.raises(ValueError, match="is not a result folder"):
         sweep.merge([tmp_path / "all" / "seeds"], tmp_path / "none")
     other = build_run.resolved(CONFIG.with_seeds(1))
     changed = RunConfig.from_table({**other.to_table(), "episodes": 301})

@@ -135,7 +135,7 @@ def test_folders_are_read_in_the_order_of_their_sweep(make_result: Make, tmp_pat
     assert [result.label for result in sweep.load_results([tmp_path])] == ["a", "z"]
     assert len(sweep.load_results([tmp_path, tmp_path / sweep.folder_name(plan.runs[0])])) == 3
     (tmp_path / "bare").mkdir()
-    with pytest.raises(ValueError, match="holds none"):
+    with pytest.raises(ValueError, match="contains none"):
         sweep.load_results([tmp_path / "bare"])
 
 

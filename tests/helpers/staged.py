@@ -4,7 +4,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from discreet.core.rng import Seeded
-from discreet.envs.rollouts.simulated_users import crowd_of
+from discreet.envs.rollouts.simulated_users import simulate_users
 from discreet.mechanisms.interfaces import Plan, Release
 from discreet.mechanisms.policy_rows import policy_rows
 
@@ -31,7 +31,7 @@ def batches(setup, seed=0, run=0):
             seen[-1].plans.append(plan)
             session.begin(plan)
             policy = policy_rows(setup.mdp.layout, plan.policy)
-            crowd = crowd_of(
+            crowd = simulate_users(
                 setup.mdp,
                 session,
                 setup.query,

@@ -138,14 +138,16 @@ def test_the_limit_must_be_signed_with_the_rule_s_key_or_by_its_heirs(tmp_path: 
     """The ledger of the right identity, with a limit that somebody else signed."""
     mine, theirs = "a" * 64, "b" * 64
     rules = {tmp_path / NAME: OwnerRule("ward", "0" * 32, mine)}
-    for owner, heirs, allowed in (
+    for owner, successors, allowed in (
         (mine, (mine,), True),
         (theirs, (mine, theirs), True),  # it was handed over
         (theirs, (), False),
         (None, (), False),
     ):
         ledger = SimpleNamespace(
-            identity="0" * 32, owner=lambda _, owner=owner: owner, heirs=lambda *_, heirs=heirs: heirs
+            identity="0" * 32,
+            owner=lambda _, owner=owner: owner,
+            successors=lambda *_, successors=successors: successors,
         )
         if allowed:
             obeyed(rules, "ward", ledger)

@@ -322,9 +322,9 @@ def test_a_limit_is_handed_over_by_its_owner_or_by_the_recovery_key(
         ledger.reserve("icu", [LAPLACE])
     with Ledger.open(tmp_path / "book", readonly=True) as ledger:  # every signature is checked again
         assert (ledger.owner("icu"), ledger.recovery("icu")) == (third.public, safe.public)
-        assert ledger.heirs("icu", owner.public) == (owner.public, second.public, third.public)
-        assert ledger.heirs("icu", second.public) == (second.public, third.public)
-        assert ledger.heirs("icu", runner.public) == ledger.heirs("other", owner.public) == ()
+        assert ledger.successors("icu", owner.public) == (owner.public, second.public, third.public)
+        assert ledger.successors("icu", second.public) == (second.public, third.public)
+        assert ledger.successors("icu", runner.public) == ledger.successors("other", owner.public) == ()
         check_rules([tmp_path / "rows.csv"], "icu", ledger)  # the first owner's rule still holds
         assert [row[10] for row in table(ledger.entries("icu"))[:2]] == [
             f"signed: {owner.public[:16]}..., recovery: {safe.public[:16]}...",
@@ -401,11 +401,11 @@ def test_who_can_write_the_ledger_takes_no_limit_over(tmp_path: Path, owner: Pri
             ledger.set_limit("icu", 99.0, key=runner, recovery=key_of(tmp_path, "mine").public)
             ledger.hand_over("icu", trusted.public, runner)
             assert ledger.owner("icu") == trusted.public
-            assert ledger.heirs("icu", trusted.public) == ()
+            assert ledger.successors("icu", trusted.public) == ()
             with pytest.raises(ValueError, match="or was handed over by it"):
                 check_rules([tmp_path / "rows.csv"], "icu", ledger)
             ledger.hand_over("icu", key_of(tmp_path, "mine2").public, key_of(tmp_path, "mine"))
-            assert ledger.heirs("icu", trusted.public) == ()
+            assert ledger.successors("icu", trusted.public) == ()
 
 
 # -------------------------------------------------------------------------------------- passphrases

@@ -97,7 +97,7 @@ def test_a_shuffler_refuses_plans_that_the_study_does_not_say(parties: Parties) 
         ({"form": base64.b64encode(quiet.to_bytes()).decode()}, "other noise"),
         ({"plans": [{**plan, "users": 2}]}, "inside a batch"),
         ({"plans": [plan, {**plan, "number": 2}]}, "several batches"),
-        ({"plans": [{**plan, "users": 1.0}]}, "some people"),
+        ({"plans": [{**plan, "users": 1.0}]}, "at least one user"),
         ({"shuffler": {"url": "http://elsewhere", "key": "0" * 64}}, "another shuffler"),
         ({"trust": "local"}, "another kind"),
         ({"turn": 3}, "one was lost"),

@@ -55,7 +55,7 @@ _USERS = 11
 _EPSILON = 1.5
 _ALARM = 1e-6  # Probability of a false alarm in one white-box audit.
 _PARTNERS = ("private-ucb-vi", "private-ucb-po")  # Learners that are used to test a privatizer.
-_HOUSES_OF_DATA = (
+_DATA_PACKAGES = (
     "discreet.core.count_channels",
     "discreet.core.session",
     "discreet.mechanisms.dataset.dataset_release",
@@ -447,7 +447,7 @@ def _isolated(learner: str, privatizer: str) -> None:
         strangers = sorted(
             f"{c.__module__}.{c.__qualname__}"
             for c in _classes_in(state)
-            if c.__module__.startswith(_HOUSES_OF_DATA)
+            if c.__module__.startswith(_DATA_PACKAGES)
         )
         _expect(not strangers, f"the learner's state holds {', '.join(strangers)}")
     restored = pickle.loads(pickle.dumps(seen.states[-2]))

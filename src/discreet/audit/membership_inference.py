@@ -76,7 +76,7 @@ from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.envs.mdp.planning import uniform_policy
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollout_batch
-from discreet.envs.rollouts.simulated_users import count_crowd
+from discreet.envs.rollouts.simulated_users import simulate_counts
 from discreet.learners.offline.apvi import OfflinePolicy
 from discreet.learners.offline.interface import OfflineLearner
 from discreet.mechanisms.interfaces import Privatizer, ProblemSpec
@@ -534,7 +534,7 @@ class _MembershipBench:
     def others(self, batch: int) -> Floats:
         """Return the summed counts of n - 1 users. batch : index that determines their random numbers."""
         key = Seeded(self.seed, 0).keys.environment
-        crowd = count_crowd(self.world, self.query, self.behaviour, self.users - 1, key, batch)
+        crowd = simulate_counts(self.world, self.query, self.behaviour, self.users - 1, key, batch)
         return np.asarray(self.query.to_cells(crowd.sums))
 
     def release(self, cells: Floats, run: int) -> Release:

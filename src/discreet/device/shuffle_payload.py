@@ -10,9 +10,9 @@ written in base own + flips + 1. Each word of 64 bits contains as many digits as
 the lowest. The last word of a family is padded with digits 0. The payload is in the common envelope of all
 messages (:mod:`discreet.device.message_envelope`).
 
-An encoding that lists only the ones would often be shorter, but its length would reveal the number of ones.
-The reader rejects all bytes that do not have exactly the layout above, including digits that are not below
-the base. Therefore no user can change a counter by more than the bits of one user.
+An encoding that lists only the bits with value 1 would often be shorter, but its length would reveal their
+number. The reader rejects all bytes that do not have exactly the layout above, including digits that are not
+below the base. Therefore no user can change a counter by more than the bits of one user.
 
 *Privacy loss of one message without the shuffler* (:attr:`SessionConfig.guarantee`). No finite epsilon holds.
 All m noise bits of a counter are 1 with probability top, and all are 0 with probability bottom. These

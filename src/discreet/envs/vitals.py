@@ -1,8 +1,8 @@
 """Simulated intensive-care stays with real-valued vital signs, for offline learners.
 
 Each stay has hidden severity u and response type v. Every hour, noisy vital signs are read, one of three
-treatments is given, and severity moves. A stay ends at home (u <= 0, return 1), with death (u >= 1, return 0)
-or after ``horizon`` hours, where u < 1/2 counts as home. Treatments 1 and 2 help or harm by the sign of v.
+treatments is given, and severity changes. A stay ends at home (u <= 0, return 1), with death (u >= 1, return
+0) or after ``horizon`` hours, where u < 1/2 counts as home. Treatments 1 and 2 help or harm by the sign of v.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from discreet.core.short_repr import brief
 from discreet.core.trajectories import Trajectories
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import MOST_USERS, rollout_batch
-from discreet.envs.rollouts.simulated_users import crowd_of
+from discreet.envs.rollouts.simulated_users import simulate_users
 from discreet.learners.offline.apvi import OfflinePolicy
 from discreet.learners.offline.decision_points import DecisionPoints, DecisionPolicy
 from discreet.learners.offline.interface import OfflineLearner
@@ -130,7 +130,7 @@ def make_release(
         if isinstance(data, SimulatedDataset) and data.mdp.layout != query.layout:
             raise ValueError("data.mdp: must have the layout of the query")
         if isinstance(data, SimulatedDataset) and isinstance(randomness, Seeded):
-            crowd = crowd_of(data.mdp, session, query, data.behaviour, users, data.key)
+            crowd = simulate_users(data.mdp, session, query, data.behaviour, users, data.key)
             session.submit_sum(crowd.sums, users)
             return session.release()
         user = 0

@@ -43,7 +43,7 @@ from discreet.envs.mdp import planning
 from discreet.envs.mdp.tabular import RewardMap, TabularMDP
 from discreet.envs.rollouts import fused_session as fused
 from discreet.envs.rollouts.rollout import rollout
-from discreet.envs.rollouts.simulated_users import crowd_of, reports_of
+from discreet.envs.rollouts.simulated_users import reports_of, simulate_users
 from discreet.experiments import timing
 from discreet.experiments.engine import Engine, Job, results
 from discreet.experiments.progress import Progress, shown
@@ -357,7 +357,7 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
             policy = policy_rows(setup.mdp.layout, plan.policy)
             values = planning.evaluate_policy(setup.mdp.judge, policy)[0]
             if setup.batched:
-                crowd = crowd_of(
+                crowd = simulate_users(
                     setup.mdp, session, setup.query, policy, plan.users, keys.environment, users, plan.group
                 )
                 sums, starts, visits = crowd.sums, crowd.starts, crowd.visits

@@ -58,9 +58,9 @@ the *recovery key*. A signed limit can declare the public part of the recovery k
 cannot be changed. Therefore a party that can write the ledger but has neither key cannot take control of a
 limit, because it cannot sign an entry. If it removes entries, the head and the statements reveal this. The
 holder of a key can check whether the limit was transferred from this key to the present owner, directly or
-through other keys (:meth:`Ledger.heirs`). This check uses only entries after an entry that the holder signed,
-because that signature covers all earlier entries. An entry that names the key but is not signed with it can
-be forged, so it does not count.
+through other keys (:meth:`Ledger.successors`). This check uses only entries after an entry that the holder
+signed, because that signature covers all earlier entries. An entry that names the key but is not signed with
+it can be forged, so it does not count.
 
 *What this module cannot detect.* Other entries are not signed. A party that can write both files can forge
 reservations and marks, restore an older copy of both files from before a limit, or delete both files. The
@@ -819,7 +819,7 @@ class Ledger:
         """
         return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).recovery or None
 
-    def heirs(self, dataset: str, key: str) -> tuple[str, ...]:
+    def successors(self, dataset: str, key: str) -> tuple[str, ...]:
         """Return the public key ``key`` and all keys that received control of the limit after it signed.
 
         The result is an empty tuple if ``key`` signed no entry of the dataset.

@@ -6,9 +6,9 @@ subfolders. The functions :func:`discreet.pipeline.learn.learn` and
 :func:`discreet.pipeline.state_codebook.fit_codebook` reject a release from these files without that ledger
 (``--no-ledger``), with another ledger, or with the name of another population. If the rule has a key, the
 holder of that key or a successor must control the ledger's limit
-(:meth:`discreet.ledger.ledger.Ledger.heirs`). Otherwise the functions also reject the release. The function
-:func:`discreet.data.prepare.prepare` writes a copy of the rule into the folder of its output. Partial
-aggregates contain the rules of their sources (:mod:`discreet.pipeline.partial_aggregates`).
+(:meth:`discreet.ledger.ledger.Ledger.successors`). Otherwise the functions also reject the release. The
+function :func:`discreet.data.prepare.prepare` writes a copy of the rule into the folder of its output.
+Partial aggregates contain the rules of their sources (:mod:`discreet.pipeline.partial_aggregates`).
 
 The rules for a database query are the rules for its sources. The sources are the database or the files that
 are listed with the query. A query can read no other data (:mod:`discreet.data.sources`). If a file has other
@@ -196,7 +196,7 @@ def obeyed(rules: Mapping[Path, OwnerRule], dataset: str, ledger: Ledger | None)
         check_dataset(path, rule, dataset)
         if rule.ledger != ledger.identity:
             raise ValueError(f"ledger: must be that of identity {rule.ledger} {said}, is {ledger.identity}")
-        if rule.key and ledger.owner(dataset) not in ledger.heirs(dataset, rule.key):
+        if rule.key and ledger.owner(dataset) not in ledger.successors(dataset, rule.key):
             raise ValueError(
                 f"ledger: must hold a limit of {dataset!r} that is signed with the key {rule.key}, or was "
                 f"handed over by it, {said}"

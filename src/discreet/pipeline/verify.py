@@ -320,9 +320,9 @@ def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key
     if ledger is None or stated is None:
         yield Check("key of the limit in the statement", in_statement, key, in_statement == key)
         return
-    heirs, held = ledger.heirs(stated["dataset"], key), ledger.owner(stated["dataset"])
-    yield Check("key of the limit in the statement", in_statement, key, in_statement in heirs)
-    yield Check("key of the limit in the ledger", held, key, held in heirs)
+    successors, held = ledger.successors(stated["dataset"], key), ledger.owner(stated["dataset"])
+    yield Check("key of the limit in the statement", in_statement, key, in_statement in successors)
+    yield Check("key of the limit in the ledger", held, key, held in successors)
 
 
 def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:

@@ -140,7 +140,7 @@ def run_dry(
     ended : function that is called with the results, while the service still answers requests
     """
     begun, valuation, clock = SYSTEM.monotonic(), _Valuation(study.world), _Clock(study)
-    crowd = _Crowd(study, valuation)
+    users = _SimulatedUsers(study, valuation)
     with tempfile.TemporaryDirectory(prefix="discreet-dry-run-") as folder:
         new_key(Path(folder) / "key")
         key = read_private_key(Path(folder) / "key")
@@ -150,9 +150,9 @@ def run_dry(
             tickets = front.store.new_tickets(study.users)
             shuffler = url if study.shuffled else None
             with Client(url, key.public, promised=promised_by(study), shuffler=shuffler) as client:
-                while crowd.came < study.users:
+                while users.came < study.users:
                     turn = int(service.store.about()["turn"])  # before the places are asked for
-                    if not crowd.come(client, tickets[crowd.came : crowd.came + _AT_ONCE], progress):
+                    if not users.come(client, tickets[users.came : users.came + _AT_ONCE], progress):
                         clock.jump(turn)
                 while not (about := service.store.about())["over"]:
                     clock.jump(int(about["turn"]))
@@ -162,10 +162,10 @@ def run_dry(
                 study.users,
                 releases,
                 SYSTEM.monotonic() - begun,
-                crowd.values,
+                users.values,
                 valuation.optimal,
                 valuation.uniform,
-                crowd.last,
+                users.last,
             )
             ended(found)
     return found
@@ -186,7 +186,7 @@ class _Clock:
         self._jumps = max(self._jumps, turn + 1)
 
 
-class _Crowd:
+class _SimulatedUsers:
     """Simulated users, who take part one after the other, with the policies that they followed."""
 
     def __init__(self, study: Study, valuation: _Valuation) -> None:

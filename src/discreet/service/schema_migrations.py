@@ -103,7 +103,8 @@ def migrate(study: Study, store: Store) -> tuple[int, Path | None]:
 
 
 def _check_shuffler(study: Study, store: Store) -> None:
-    """Check that this library computes the noise of a shuffler's open batch as the version before.
+    """Check that this library computes the noise of a shuffler's open batch in the same way as the earlier
+    version.
 
     A shuffler stores no session, so its mechanism is computed from the study file. Raises ``ValueError`` if
     it is another one.

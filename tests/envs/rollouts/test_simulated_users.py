@@ -9,7 +9,13 @@ import discreet as dr
 from discreet.core.count_query import CountQuery
 from discreet.core.rng import Seeded
 from discreet.envs.rollouts.rollout import batch_counts, reported_counts, rollout_batch
-from discreet.envs.rollouts.simulated_users import Crowd, count_crowd, crowd_of, played_counts, reports_of
+from discreet.envs.rollouts.simulated_users import (
+    SimulatedUsers,
+    played_counts,
+    reports_of,
+    simulate_counts,
+    simulate_users,
+)
 from discreet.mechanisms.interfaces import Plan, Schedule
 from discreet.mechanisms.linear.linear_queries import GramQuery
 
@@ -54,14 +60,14 @@ def opened(privatizer: str, query: str) -> Any:
 def test_a_session_takes_what_its_crowd_hands_over(privatizer: str, query: str) -> None:
     """Also that everybody is somewhere at every step, and began somewhere."""
     session = opened(privatizer, query)
-    crowd = crowd_of(MDP, session, QUERIES[query], POLICY, 50, KEY, 7, 1)
-    assert isinstance(crowd, Crowd)
+    crowd = simulate_users(MDP, session, QUERIES[query], POLICY, 50, KEY, 7, 1)
+    assert isinstance(crowd, SimulatedUsers)
     assert crowd.starts.sum() == 50
     assert crowd.visits.shape == (4, MDP.layout.rows)
     assert (crowd.visits.sum(axis=1) == 50).all()
-    again = crowd_of(MDP, session, QUERIES[query], POLICY, 50, KEY, 7, 1)
+    again = simulate_users(MDP, session, QUERIES[query], POLICY, 50, KEY, 7, 1)
     assert all(np.array_equal(again.sums[name], table) for name, table in crowd.sums.items())
-    other = crowd_of(MDP, session, QUERIES[query], POLICY, 50, KEY, 8, 1)
+    other = simulate_users(MDP, session, QUERIES[query], POLICY, 50, KEY, 8, 1)
     assert any(not np.array_equal(other.sums[name], table) for name, table in crowd.sums.items())
     session.submit_sum(crowd.sums, 50)
     assert session.release().users == 50
@@ -76,7 +82,7 @@ def test_what_counts_do_not_determine_is_of_people_who_were_played(query: str) -
     for life in people:
         for name, table in QUERIES[query].contribution(life, group=1).items():
             wanted[name] = wanted.get(name, 0.0) + table
-    crowd = crowd_of(MDP, session, QUERIES[query], POLICY, 50, KEY, 7, 1)
+    crowd = simulate_users(MDP, session, QUERIES[query], POLICY, 50, KEY, 7, 1)
     assert set(crowd.sums) == set(wanted)
     for name, table in wanted.items():
         assert crowd.sums[name] == pytest.approx(table, abs=1e-9)
@@ -84,21 +90,21 @@ def test_what_counts_do_not_determine_is_of_people_who_were_played(query: str) -
 
 def test_families_are_functions_of_the_counts_that_were_drawn() -> None:
     counts = batch_counts(MDP, POLICY, 50, KEY, 7)
-    pooled = count_crowd(MDP, QUERIES["pooled"], POLICY, 50, KEY, 7).sums
+    pooled = simulate_counts(MDP, QUERIES["pooled"], POLICY, 50, KEY, 7).sums
     centred = counts["reward_sums"] - 0.5 * counts["visits"]
     assert np.array_equal(pooled["centered_reward_sums"], centred)
     assert np.array_equal(pooled["pooled_reward_sums"], centred.sum(axis=0, keepdims=True))
     moves = counts["transition_counts"]
     assert np.array_equal(pooled["pooled_transition_counts"], moves.sum(axis=0, keepdims=True))
     assert np.array_equal(
-        count_crowd(MDP, QUERIES["step"], POLICY, 50, KEY, 7).sums["transition_counts"], moves[2:3]
+        simulate_counts(MDP, QUERIES["step"], POLICY, 50, KEY, 7).sums["transition_counts"], moves[2:3]
     )
-    alike = count_crowd(MDP, QUERIES["alike"], POLICY, 50, KEY, 7).sums["visits"]
+    alike = simulate_counts(MDP, QUERIES["alike"], POLICY, 50, KEY, 7).sums["visits"]
     assert alike.shape == (1, 3, 2)
     assert alike.sum() == 200
     played = played_counts(MDP, POLICY, 50, KEY, 7, cut=1.5)[0]
     assert np.array_equal(
-        count_crowd(MDP, QUERIES["cut"], POLICY, 50, KEY, 7).sums["cut_reward_sums"],
+        simulate_counts(MDP, QUERIES["cut"], POLICY, 50, KEY, 7).sums["cut_reward_sums"],
         played["cut_reward_sums"],
     )
 
@@ -107,7 +113,7 @@ def test_reports_are_drawn_before_their_sums() -> None:
     session = opened("reports", "raw")
     reports = reports_of(session)
     assert reports is session.mechanism.reports
-    crowd = crowd_of(MDP, session, QUERIES["raw"], POLICY, 50, KEY, 7)
+    crowd = simulate_users(MDP, session, QUERIES["raw"], POLICY, 50, KEY, 7)
     drawn = reported_counts(MDP, POLICY, 50, reports.steps, reports.reward_share, KEY, 7)
     for name in ("reported_moves", "reported_bits"):
         assert np.array_equal(crowd.sums[name], drawn[name])
@@ -118,7 +124,7 @@ def test_reports_are_drawn_before_their_sums() -> None:
 
 def test_bits_are_whole_numbers() -> None:
     session = opened("bits", "centred")
-    crowd = crowd_of(MDP, session, QUERIES["centred"], POLICY, 50, KEY, 7)
+    crowd = simulate_users(MDP, session, QUERIES["centred"], POLICY, 50, KEY, 7)
     twice = 2 * crowd.sums["centered_reward_sums"]
     assert np.array_equal(twice, np.rint(twice))
 
@@ -130,7 +136,7 @@ def test_linear_sums_are_made_of_counts() -> None:
     session.release()
     policy = np.zeros((mdp.horizon, mdp.states), np.int64)
     session.begin(Plan(policy, 50))
-    crowd = crowd_of(mdp, session, query, policy, 50, KEY, 7)
+    crowd = simulate_users(mdp, session, query, policy, 50, KEY, 7)
     assert set(crowd.sums) == set(query.simulated)
     session.submit_sum(crowd.sums, 50)
     assert session.users == 50

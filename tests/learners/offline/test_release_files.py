@@ -437,7 +437,7 @@ def test_what_is_no_release_is_refused(sample: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="odd.parquet"):
         read_release(path)
     pd.DataFrame({"value": [1.0]}).to_parquet(path)
-    with pytest.raises(ValueError, match="is no release"):
+    with pytest.raises(ValueError, match="is not a release"):
         read_release(path)
     for text in ('{"version": 1', "[]", "3", '{"version": 1, "facts": NaN}', "\xff"):
         with parquet.ParquetWriter(path, pa.schema([("value", pa.float64())])) as writer:

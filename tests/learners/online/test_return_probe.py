@@ -12,7 +12,7 @@ from discreet.core.layout import Layout
 from discreet.core.rng import Seeded
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.envs.rollouts.rollout import rollout_batch
-from discreet.envs.rollouts.simulated_users import crowd_of, played_counts
+from discreet.envs.rollouts.simulated_users import played_counts, simulate_users
 from discreet.experiments.simulate import Setup
 from discreet.learners.online import return_probe as returns
 from discreet.mechanisms.interfaces import ProblemSpec
@@ -37,7 +37,7 @@ def run_states(mdp, privatizer, users, seed=0, learner=LEARNER):
             plan, state = learner.plan(state, session.release(), None)
             session.begin(plan)
             policy = policy_rows(mdp.layout, plan.policy)
-            crowd = crowd_of(
+            crowd = simulate_users(
                 setup.mdp,
                 session,
                 setup.query,

@@ -126,7 +126,7 @@ def test_more_noise_tells_what_a_choice_flatters(gap: float) -> None:
     scores = np.tile([0.0, gap], many) + error
     pairs = scores.reshape(-1, 2)
     true = np.take_along_axis(error.reshape(-1, 2), pairs.argmax(axis=1)[:, None], axis=1).mean()
-    found = evaluation.flattery(scores, deviations, np.ones(2 * many), pointer, 0).mean()
+    found = evaluation.selection_bias(scores, deviations, np.ones(2 * many), pointer, 0).mean()
     assert math.sqrt(2.0) * found >= true - 0.05  # 4 standard errors of the mean of 4000
     fresh = scores + deviations * random.standard_normal(2 * many)
     taken = np.take_along_axis(error.reshape(-1, 2), fresh.reshape(-1, 2).argmax(axis=1)[:, None], axis=1)

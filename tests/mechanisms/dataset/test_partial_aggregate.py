@@ -174,7 +174,7 @@ def test_what_is_no_query_of_a_tally_is_refused() -> None:
         CountQuery(LAYOUT, pooled="first"),
     )
     for query in wrong:
-        with pytest.raises(ValueError, match="a tally knows no plan"):
+        with pytest.raises(ValueError, match="a tally contains neither plans"):
             PartialAggregate(query)
     with pytest.raises(ValueError, match="query = .*: must be a CountQuery"):
         PartialAggregate(LAYOUT)  # type: ignore[arg-type]
@@ -511,10 +511,10 @@ def _array(at: int, **changed: Any) -> Any:
         (_array(1, numbers={0: 2}), "as many records"),
         (_array(0, kind="<i4"), "32-bit"),
         (_array(1, kind="<f4"), "32-bit"),
-        (_value("_counts", [{"tuple": [{"array": 0}]}] * 4), "no tally"),
+        (_value("_counts", [{"tuple": [{"array": 0}]}] * 4), "not a tally"),
         (_value("_counts", [{"tuple": [{"array": 0}, 3]}] * 4), "32-bit"),
         (_value("_counts", [{"tuple": [{"array": 8}, {"array": 8}]}] * 4), "32-bit"),
-        (_value("_counts", {"array": 0}), "no tally"),
+        (_value("_counts", {"array": 0}), "not a tally"),
     ],
 )
 def test_a_forged_file_of_few_cells_is_refused(change: Any, said: str) -> None:

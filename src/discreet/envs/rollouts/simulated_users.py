@@ -66,11 +66,11 @@ Key = NDArray[np.uint64]
 
 _CHUNK = 2**16  # users per chunk; the simulation can be interrupted between chunks
 
-__all__ = ["Crowd", "count_crowd", "crowd_of", "played_counts", "reports_of"]
+__all__ = ["SimulatedUsers", "simulate_counts", "simulate_users", "played_counts", "reports_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
+class SimulatedUsers:
     """Totals of a batch of simulated users with the same policy.
 
     sums : the argument for ``session.submit_sum``. starts : (S,) number of users with each initial state.
@@ -92,7 +92,7 @@ def _asked(session: Any, query: Any) -> Any:
     return query if schedule is None or schedule.queries is None else session.query
 
 
-def crowd_of(
+def simulate_users(
     mdp: TabularMDP,
     session: Any,
     query: Any,
@@ -101,7 +101,7 @@ def crowd_of(
     key: Key,
     address: int = 0,
     group: int | None = None,
-) -> Crowd:
+) -> SimulatedUsers:
     """Simulate the next ``users`` users of a session. Returns the sum of what they submit.
 
     - policy : (H, S) or (H, S, A) policy that all these users follow.
@@ -127,13 +127,13 @@ def crowd_of(
     if reports is None or step is None:
         return found
     asked = reported_step(mdp, counts, step, reports.reward_share, key, address)
-    return Crowd(asked, found.starts, found.visits)
+    return SimulatedUsers(asked, found.starts, found.visits)
 
 
-def count_crowd(
+def simulate_counts(
     mdp: TabularMDP, query: CountQuery, policy: ArrayLike | PolicyRows, users: int, key: Key, address: int = 0
-) -> Crowd:
-    """Simulate ``users`` users in the same way as :func:`crowd_of`, for a trusted server.
+) -> SimulatedUsers:
+    """Simulate ``users`` users in the same way as :func:`simulate_users`, for a trusted server.
 
     The result has the exact sums of every family of the query.
     """
@@ -187,13 +187,13 @@ def played_counts(
     return {name: layout.from_rows(table) for name, table in tables.items()} | {"starts": starts}, returns
 
 
-def _crowd(mdp: TabularMDP, counts: Mapping[str, Floats], names: Any = None) -> Crowd:
+def _crowd(mdp: TabularMDP, counts: Mapping[str, Floats], names: Any = None) -> SimulatedUsers:
     """Return a batch with the sums ``counts[name]`` for each name in ``names``.
 
     If ``names`` is None, the sums are all tables in ``counts``.
     """
     sums = counts if names is None else {name: counts[name] for name in names}
-    return Crowd(sums, counts["starts"], mdp.layout.to_rows(counts["step_visits"]))
+    return SimulatedUsers(sums, counts["starts"], mdp.layout.to_rows(counts["step_visits"]))
 
 
 def _counted(
@@ -206,7 +206,7 @@ def _counted(
     group: int,
     cut: float,
     bits: bool,
-) -> tuple[Crowd, dict[str, Floats]]:
+) -> tuple[SimulatedUsers, dict[str, Floats]]:
     """Simulate users. Returns their sums of each family of ``query``, and the count tables of all steps.
 
     ``cut`` : clipping threshold C of the batch; 0 if rewards are not clipped. If C is infinite, no reward is
@@ -234,4 +234,4 @@ def _counted(
     sums = {name: counts[name] for name in query.families}
     if query.step is not None:
         sums = {name: table[query.counted] for name, table in sums.items()}
-    return Crowd(sums, counts["starts"], mdp.layout.to_rows(counts["step_visits"])), counts
+    return SimulatedUsers(sums, counts["starts"], mdp.layout.to_rows(counts["step_visits"])), counts

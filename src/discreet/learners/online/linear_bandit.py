@@ -153,9 +153,10 @@ def posterior(
 
 
 def shrunk(gram: Floats, variance: float) -> tuple[Floats, float]:
-    """Return noisy matrices (blocks, p, p) shrunk by the rule of the module, and their remaining variance.
+    """Return noisy matrices (blocks, p, p) shrunk by the rule of the module, and the variance of their
+    entries.
 
-    variance : variance of an entry of ``gram`` off the diagonal. The same is returned for the result.
+    variance : variance of an entry of ``gram`` off the diagonal.
     """
     blocks, p = gram.shape[:2]
     if not variance:

@@ -19,9 +19,9 @@ Users answer with d, d^2 and a penalty (:meth:`AdvantageQuestion.vectors`), clip
 :class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum`, which states neighbours and sensitivity. The
 bound C is public: it follows from theta and the numbers of users and noise.
 
-An answer beyond C changes the mean, and often in one direction: if most outcomes are good, long answers are
-negative. The penalty (|d| - C/2)^2 / (2 C) of answers beyond C/2 is at least |d| - C. Its mean is
-added to the standard deviation from which the interval follows.
+Clipping at C changes the mean, and often in one direction: if most outcomes are good, the answers with the
+largest absolute values are negative. The penalty (|d| - C/2)^2 / (2 C) of answers beyond C/2 is at least |d|
+- C. Its mean is added to the standard deviation from which the interval follows.
 
 Without logged probabilities, the interval is widened by :attr:`AdvantageQuestion.model_error`, the expected
 size of the bias from errors of both models.

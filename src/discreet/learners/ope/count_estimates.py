@@ -466,7 +466,7 @@ def response(
     return found
 
 
-def flattery(scores: Floats, deviations: Floats, kappa: Floats, pointer: Ints, stream: int) -> Floats:
+def selection_bias(scores: Floats, deviations: Floats, kappa: Floats, pointer: Ints, stream: int) -> Floats:
     """Return E omega_{c'} of (3) for each state, estimated by antithetic draws.
 
     - scores, deviations, kappa : (R,) scores, standard deviations s_a, and coefficients kappa.
@@ -741,7 +741,7 @@ class _Walk:
             moves = scores > floor + 1e-12
             live = rows.used & moves
             kappa = moves * response(scores, rows.q[:, _MIDDLE], deviation, step.visits, live, pointer)
-            won = flattery(scores, np.where(rows.used, deviation, 0.0), kappa, pointer, h)
+            won = selection_bias(scores, np.where(rows.used, deviation, 0.0), kappa, pointer, h)
             race = won[:, None] * np.array([math.sqrt(2.0), 1.0, 0.0])
         on = self.goes_on[h]
         played = self._mixed(h, rows.used[:, None].astype(np.float64))[:, 0]

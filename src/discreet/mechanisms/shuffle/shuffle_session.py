@@ -580,7 +580,7 @@ class ShuffledChannel(Channel):
             nothing = self.estimates(state["sums"], state["components"], 0)
             s._last = Release(nothing, 0, 0, s.guarantee, Measurement(nothing, 0.0, 1.0))
         before = next(iter(s._last.estimates.values())).covers
-        fresh, components, users = self.let_out(s)
+        fresh, components, users = self.take_batch(s)
         sums, merged = state["sums"] + fresh, self.merged(state["components"], components)
         measured = self.estimates(fresh, components, users)
         # covers is the number of users whose messages were released: absent users and deleted batches add no
@@ -588,7 +588,7 @@ class ShuffledChannel(Channel):
         estimates = self.estimates(sums, merged, before + users)
         return estimates, Measurement(measured, 0.0, 1.0), {"sums": sums, "components": merged}
 
-    def let_out(self, s: ChannelSession) -> tuple[Floats, list[Any], int]:
+    def take_batch(self, s: ChannelSession) -> tuple[Floats, list[Any], int]:
         """Return sums, noise components and users of the batches since the last release, and delete the
         batches.
 
