@@ -1250,9 +1250,10 @@ def _induct(
 
     The bonus has four parts. The first is for sampling (factor ``stat``), and the second for privacy noise
     (factor ``privacy``). The third is for rewards that the pair's own data do not determine. The fourth is
-    for rows that these data do not determine (factor ``untried``). The fourth part is ``untried`` times the
-    standard deviation of the next value over all states, times v / (v + k^2). Here v is the variance of the
-    row due to noise and sampling, and k is the share of the row that noise does not hide.
+    for rows that these data do not determine (factor ``untried``). The fourth part is ``untried`` times
+    sqrt(d g) v / (v + k^2). Here d is the standard deviation of the next value over all states, and g is the
+    largest next value minus its mean at the row's successor. v is the variance of the row due to noise and
+    sampling, and k is the share of the row that noise does not hide.
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
@@ -1266,6 +1267,9 @@ def _induct(
         left = float(horizon - h)
         base_row = h * rows if problem.slots > 1 else 0
         centre, wide, square = middle(values, h + 1)
+        most = 0.0
+        for s in range(states):
+            most = max(most, values[h + 1, s])
         for r in range(rows):
             c = base_row + r
             if spread[c] == np.inf or sampling[c] == np.inf:
@@ -1277,7 +1281,8 @@ def _induct(
             bonus += privacy * spread[c] * np.sqrt(norm)
             if untried > 0.0:
                 error = states * spread[c] * spread[c] + sampling[c]
-                bonus += untried * wide * error / (error + (1.0 - missing[c]) ** 2)
+                gain = np.sqrt(wide * max(0.0, most - mean))
+                bonus += untried * gain * error / (error + (1.0 - missing[c]) ** 2)
             if known:
                 reward = known_rewards[h, r]
             else:
