@@ -252,11 +252,14 @@ def run_releases(
             errors[i] = error_table[table, i]
         if side.measures:
             errors[DECAY], errors[GAIN] = stream.decay, stream.gain
-            followed = trials if exploring[release].sum() > 0 else trials[:0]
+            plans = 0  # Later explorers have no users in this batch, so they need no plan.
+            for e in range(trials.shape[0]):
+                if exploring[release, e] > 0:
+                    plans = e + 1
             noise_aware_step(
                 lk.knobs, state_ptr, horizon, n, release, transitions, reward_sums, pooled_transitions,
                 pooled_rewards, side.known_rewards, errors, side.memory, side.values, q, ties_key,
-                followed, scratch.plan,
+                trials[:plans], scratch.plan,
             )  # fmt: skip
         else:
             plan_step(

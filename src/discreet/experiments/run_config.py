@@ -14,7 +14,7 @@ import platform
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -271,6 +271,10 @@ def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+# Reading the metadata of a package takes as long as several releases of a small environment.
+_version = cache(version)
+
+
 def made_by() -> dict[str, str]:
     """Return the versions of this library, Python, NumPy and Numba.
 
@@ -283,8 +287,8 @@ def made_by() -> dict[str, str]:
         "discreet": __version__,
         "kernels": kernel_hash(),
         "python": platform.python_version(),
-        "numpy": version("numpy"),
-        "numba": version("numba"),
+        "numpy": _version("numpy"),
+        "numba": _version("numba"),
     }
 
 

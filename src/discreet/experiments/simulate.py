@@ -261,8 +261,11 @@ class Setup:
         assert isinstance(self.mechanism, CountMechanism)
         laws = self.mechanism.laws
         steps = laws.measurements() if self.schedule.reads == "measurements" else laws.steps()
-        ends = np.array([end for end, _ in steps], np.int64)
-        return ends, np.array([self.compiled.errors(found, self.spec) for _, found in steps])
+        ends, rows, last = np.array([end for end, _ in steps], np.int64), list[Floats](), None
+        for _, found in steps:
+            rows.append(rows[-1] if found is last else self.compiled.errors(found, self.spec))
+            last = found
+        return ends, np.array(rows)
 
     @cached_property
     def _optimal(self) -> tuple[Floats, Floats]:

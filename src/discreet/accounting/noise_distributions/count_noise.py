@@ -249,8 +249,12 @@ class CountLaws:
         """
         if self._times is None:
             raise ValueError("users = None: the releases of an open-ended schedule are not a list")
-        sizes = np.diff(self._times, prepend=0).tolist()
-        return [(n, self.measurement(n, size)) for n, size in zip(self._times.tolist(), sizes, strict=True)]
+        mechanism, found = self.mechanism, list[tuple[int, Laws]]()
+        alike = mechanism.stream == "decaying" and not mechanism.release_scales.size
+        for n, size in zip(self._times.tolist(), np.diff(self._times, prepend=0).tolist(), strict=True):
+            same = alike and found and found[-1][0] > 0  # one distribution for all releases with users
+            found.append((n, found[-1][1] if same else self.measurement(n, size)))
+        return found
 
     def steps(self) -> list[tuple[int, Laws]]:
         """Return the noise distributions of the sums for every interval of n with constant bounds.

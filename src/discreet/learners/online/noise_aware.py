@@ -498,13 +498,14 @@ class NoiseAwareUCBVI(GreedyLearner):
         share = float(self.tuned(spec).explore_share or 0.0)
         optimism, noise = explorer_share(spec), _noisy(spec)
         end = math.inf if spec.users is None else float(spec.users)
-        counts = [explorers_among(n, share, optimism, noise, end) for n in (before, before + batch)]
-        first, last = np.array(counts)
+        counts = (explorers_among(n, share, optimism, noise, end) for n in (before, before + batch))
         # The numbers are rounded separately, so their sum can be larger than the batch.
-        more = np.maximum(0, last - first)
-        own = np.diff(np.minimum(max(0, batch), np.cumsum(more)), prepend=0)
+        left, own = max(0, batch), list[int]()
+        for first, last in zip(*counts, strict=True):
+            own.append(min(left, max(0, last - first)))
+            left -= own[-1]
         plans = _PLANS if noise and before >= _frontier_from(share) else 1
-        frontier = kernels.part_sizes(int(own[3]), np.zeros(0, np.int64), plans)
+        frontier = [own[3] * (i + 1) // plans - own[3] * i // plans for i in range(plans)]
         return np.array([*own[:3], *frontier, *[0] * (_PLANS - plans)], np.int64)
 
     # ------------------------------------------------------------- interface for compiled code

@@ -268,6 +268,7 @@ def forecast_size(slots: int, rows: int, states: int) -> int:
 def work_size(cells: int, rows: int, states: int) -> int:
     """Return the number of floats of scratch space that ``noise_aware_step`` needs."""
     flow = max(3 * states, flow_work_size(cells // rows, states), _DRAWS * rows, 3 * cells)
+    flow = max(flow, cells + 2 * states + rows)
     flow = max(flow, 3 * cells + prior_work_size(rows, states))
     return cells * (states + 12) + rows * (states + 13) + flow
 
@@ -475,10 +476,15 @@ def noise_aware_step(
         _explore(problem, own, model, moves_of, z, values, trials[e])
     untried = knobs[UNTRIED] / np.sqrt(1.0 + users / _UNTRIED_USERS)
     _induct(problem, knobs[STAT], knobs[PRIVACY], untried, model, moves_of, values, q)
-    if reaches:
+    if reaches and trials.shape[0] > _SEEKING:
+        parts, rest = scratch[: slots * rows], scratch[slots * rows :]
+        hides = _hidden_parts(model, states, parts)
         for e in range(_SEEKING, trials.shape[0]):
-            open_stream(ties, ROLE_EXPLORE, number, e, coins)
-            _reach(problem, model, moves_of, q, e > _SEEKING, coins, trials[e], scratch)
+            if hides:
+                open_stream(ties, ROLE_EXPLORE, number, e, coins)
+                _reach(problem, parts, model, moves_of, q, e > _SEEKING, coins, trials[e], rest)
+            else:  # Every plan is the greedy policy.
+                trials[e] = q
     _foresee(problem, number > 0, sums, model, forecast.start)
 
 
@@ -1246,9 +1252,10 @@ def _induct(
 
     The bonus has four parts. The first is for sampling (factor ``stat``), and the second for privacy noise
     (factor ``privacy``). The third is for rewards that the pair's own data do not determine. The fourth is
-    for rows that these data do not determine (factor ``untried``). The fourth part is ``untried`` times the
-    standard deviation of the next value over all states, times v / (v + k^2). Here v is the variance of the
-    row due to noise and sampling, and k is the share of the row that noise does not hide.
+    for rows that these data do not determine (factor ``untried``). The fourth part is ``untried`` times
+    sqrt(d g) v / (v + k^2). Here d is the standard deviation of the next value over all states, and g is the
+    largest next value minus its mean at the row's successor. v is the variance of the row due to noise and
+    sampling, and k is the share of the row that noise does not hide.
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
@@ -1262,6 +1269,9 @@ def _induct(
         left = float(horizon - h)
         base_row = h * rows if problem.slots > 1 else 0
         centre, wide, square = middle(values, h + 1)
+        most = 0.0
+        for s in range(states):
+            most = max(most, values[h + 1, s])
         for r in range(rows):
             c = base_row + r
             if spread[c] == np.inf or sampling[c] == np.inf:
@@ -1273,7 +1283,8 @@ def _induct(
             bonus += privacy * spread[c] * np.sqrt(norm)
             if untried > 0.0:
                 error = states * spread[c] * spread[c] + sampling[c]
-                bonus += untried * wide * error / (error + (1.0 - missing[c]) ** 2)
+                gain = np.sqrt(wide * max(0.0, most - mean))
+                bonus += untried * gain * error / (error + (1.0 - missing[c]) ** 2)
             if known:
                 reward = known_rewards[h, r]
             else:
@@ -1412,8 +1423,31 @@ def _plan_upper(
 
 
 @inlined
+def _hidden_parts(model: Cells, states: int, parts: Floats) -> bool:
+    """Write the part of each row that noise hides, in [0, 1], into ``parts`` (T R,), for :func:`_reach`.
+
+    Returns True if any part is above 0. Let x be the sum of the squared errors of a row's entries due to
+    noise. The part x^2 / (x^2 + _HIDDEN^2) of the row is hidden, and a part below _BARELY is set to 0. A row
+    without data is hidden completely.
+    """
+    spread, sampling = model.spread, model.sampling
+    most = 0.0
+    for c in range(parts.shape[0]):
+        hidden = 1.0
+        if spread[c] < np.inf and sampling[c] < np.inf:
+            x = states * spread[c] * spread[c]
+            hidden = x * x / (x * x + _HIDDEN * _HIDDEN)
+            if hidden < _BARELY:
+                hidden = 0.0
+        parts[c] = hidden
+        most = max(most, hidden)
+    return most > 0.0
+
+
+@inlined
 def _reach(
     problem: Problem,
+    parts: Floats,
     model: Cells,
     moves: Successors,
     greedy: Floats,
@@ -1425,12 +1459,10 @@ def _reach(
     """Plan to reach rows that noise hides, regardless of all rewards, and write the plan into ``q``.
 
     This is the method of the frontier explorer. An explorer that maximises the return does not leave good
-    rewards for slightly better rewards that can be reached only through hidden rows. Let x be the sum of the
-    squared errors of a row's entries due to noise. The part x^2 / (x^2 + _HIDDEN^2) of the row is hidden, and
-    a part below _BARELY is set to 0. A row without data is hidden completely. The hidden part of a row has
-    the value (H - h) / H at step h, where steps start at 0. All other parts have value 0. In states whose
-    best value is below _WORTHWHILE, the explorer acts greedily, by the Q ``greedy``. Therefore the plan is
-    the greedy policy if noise hides no row.
+    rewards for slightly better rewards that can be reached only through hidden rows. The hidden part of a row
+    (``parts``, by :func:`_hidden_parts`) has the value (H - h) / H at step h, where steps start at 0. All
+    other parts have value 0. In states whose best value is below _WORTHWHILE, the explorer acts greedily, by
+    the Q ``greedy``. Therefore the plan is the greedy policy if noise hides no row.
 
     A plan leads all of its users along one path, and far fewer users are enough to see the rows of a path.
     Therefore a batch has several plans. If ``random`` is True, the hidden part of each row is multiplied by
@@ -1451,19 +1483,15 @@ def _reach(
             now[s] = 0.0
             for r in range(state_ptr[s], state_ptr[s + 1]):
                 c = base_row + r
-                hidden, later = 1.0, 0.0
+                later = 0.0
                 if spread[c] < np.inf and sampling[c] < np.inf:
-                    x = states * spread[c] * spread[c]
-                    hidden = x * x / (x * x + _HIDDEN * _HIDDEN)
-                    if hidden < _BARELY:
-                        hidden = 0.0
                     first, end = moves.ends[c], moves.ends[c + 1]
                     for j in range(first, end):
                         later += moves.chance[j] * after[moves.state[j]]
                     if first == end:  # The row is uniform.
                         for k in range(states):
                             later += after[k] / states
-                hidden *= worth[r]
+                hidden = parts[c] * worth[r]
                 q[h, r] = hidden * left + (1.0 - hidden) * later
                 now[s] = max(now[s], q[h, r])
             if now[s] < _WORTHWHILE:
