@@ -43,7 +43,8 @@ privacy, R is the inverse of the rounded intercept.)
 - First batch: each of A actions has the probability 1 / A. The mean of A f (y - 1/2) (1[a] - 1[b]) is the
   mean effect of a instead of b over users.
 
-Intervals without a model use the normal approximation for the sampling error of one batch.
+Intervals without a model use the normal approximation for the sampling error of one batch. Users who were
+reported as absent add nothing to the sums, but count in n, so they count as a reward of 1/2.
 """
 
 from __future__ import annotations
@@ -427,8 +428,11 @@ class StudyInference:
     def _interval(
         self, estimate: float, low: float, high: float, method: str, users: int, refuted: bool = False
     ) -> StudyInterval:
-        said = self._model_conditions if method == "linear model" else self._other_conditions(method)
-        said += " Rewards are in [0, 1], and no user's reward depends on the actions of other users."
+        model = method == "linear model"
+        said = self._model_conditions if model else self._other_conditions(method)
+        said += " Rewards are in [0, 1], and no user's reward depends on the actions of other users. "
+        said += "Users without an outcome are "
+        said += "like all others, in each context." if model else "included with a reward of 1/2."
         return StudyInterval(estimate, low, high, self.level, method, users, said, refuted)
 
     @property
