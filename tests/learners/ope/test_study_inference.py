@@ -363,6 +363,15 @@ def test_the_last_users_are_released_and_all_follow_one_policy(privatizer):
     assert StudyInference(final).value(0, CONTEXTS).users == 1000
     text = str(StudyInference(final).last_value())
     assert "150 users in a release (all followed the last policy)" in text
+    assert "Users without an outcome are included with a reward of 1/2" in text
+
+
+def test_absent_users_count_as_a_reward_of_one_half():
+    """As a batch of 100 users of whom 60 have an outcome: the sums are those of 60, all without noise."""
+    gram, response = np.zeros((2, 3, 3)), np.zeros((2, 3))
+    gram[0, -1, -1], response[0, -1] = 60 / 3, 60 * 0.5 / math.sqrt(3)  # all rewards are 1, R is sqrt(3)
+    study = StudyInference(state(FEATURES, gram, response, 100))
+    assert study.last_value().estimate == pytest.approx(0.6 * 1.0 + 0.4 * 0.5)
 
 
 def test_inference_costs_nothing_and_a_final_share_costs_nothing():

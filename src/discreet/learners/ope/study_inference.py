@@ -13,9 +13,9 @@ G + E and u + w their noisy values. For the true theta,
     M = (u + w) - (G + E) theta = sum phi (e + b) + (w - E theta).                                      (1)
 
 1. A plan is a function of earlier releases. Given context and action, the error e has mean 0 and range 1. The
-   noise of the next release is independent of all before. If b = 0, exp(x^T M - x^T V x / 2) is therefore a
-   supermartingale for each vector x, with V = G / 4 + v I, by Hoeffding's lemma and the Gaussian noise. The
-   covariance s_G^2 (||theta||^2 I + theta theta^T) of E theta gives v = s_u^2 + 2 s_G^2 B^2 for each block.
+   noise of the next release is independent of all before. Let V = G / 4 + v I and b = 0. Then exp(x^T M -
+   x^T V x / 2) is a supermartingale for each vector x. G / 4 follows from Hoeffding's lemma. v = s_u^2 + 2
+   s_G^2 B^2 follows from the covariance s_G^2 (||theta||^2 I + theta theta^T) of E theta in a block.
 2. With the mixture x ~ N(0, I / h) and Markov's inequality, with probability at least 1 - alpha,
 
        M^T (V + h I)^-1 M <= 2 log(1 / alpha) + log det(V + h I) - log det(h I)                         (2)
@@ -33,17 +33,18 @@ G + E and u + w their noisy values. For the true theta,
 The Skellam noise of shuffle privacy counts as Gaussian noise of the same variance.
 
 **Without a model.** Let the last feature be an intercept. It is f / R with f = min(1, R / ||g||). The last
-entry of u, times R, is then the sum of f (y - 1/2). The users of one batch are independent draws, as their
+entry of u, times R, is then the sum of f (y - 1/2). Users within a batch are independent draws, as their
 plan was fixed before. The mean of f (y - 1/2) has a variance of at most 1 / (4 n) plus that of the noise. The
 mean of 1 - f is at most (1 - mean of f^2) / (1 + least f), where the mean of f^2 comes from the Gram
 matrices. It is 0 if R is at least the largest ||g||. Half of it is added on both sides. (Under shuffle
 privacy, R is the inverse of the rounded intercept.)
 
 - Last batch: the mean reward of the policy that these users followed.
-- First batch, in which each of A actions has the probability 1 / A: the mean of A f (y - 1/2) (1[a] - 1[b])
-  is the mean effect of a instead of b over users.
+- First batch: each of A actions has the probability 1 / A. The mean of A f (y - 1/2) (1[a] - 1[b]) is the
+  mean effect of a instead of b over users.
 
-Intervals without a model use the normal approximation for the sampling error of one batch.
+Intervals without a model use the normal approximation for the sampling error of one batch. Users who were
+reported as absent add nothing to the sums, but count in n, so they count as a reward of 1/2.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ __all__ = ["StudyInference", "StudyInterval"]
 Actions = int | Literal["uniform"] | ArrayLike
 
 _NORM_SHARE = 0.1  # share of alpha for the norm of E
-_MIXTURE = 0.5  # h, as a share of the mean eigenvalue of V that is expected if all actions are alike
+_MIXTURE = 0.5  # h, as a share of the mean eigenvalue of V that is expected under random actions
 _WEIGHTS = 1.0 / (1.0 + np.exp(-np.linspace(-14.0, 14.0, 57)))  # of the first ellipsoid
 
 
@@ -427,8 +428,11 @@ class StudyInference:
     def _interval(
         self, estimate: float, low: float, high: float, method: str, users: int, refuted: bool = False
     ) -> StudyInterval:
-        said = self._model_conditions if method == "linear model" else self._other_conditions(method)
-        said += " Rewards are in [0, 1], and no user's reward depends on the actions of other users."
+        model = method == "linear model"
+        said = self._model_conditions if model else self._other_conditions(method)
+        said += " Rewards are in [0, 1], and no user's reward depends on the actions of other users. "
+        said += "Users without an outcome are "
+        said += "like all others, in each context." if model else "included with a reward of 1/2."
         return StudyInterval(estimate, low, high, self.level, method, users, said, refuted)
 
     @property
