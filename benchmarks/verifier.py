@@ -852,7 +852,11 @@ def forged(place: Path, checker: Any) -> list[tuple[str, str, bool | None]]:
         "second": {"learner": dr.DPAPVI(), "privatizer": dr.Central(rho=0.03), "states": 6, "steps": 8},
         "pure": {"learner": dr.DPAPVI(), "privatizer": dr.Central(epsilon=1.0, delta=0.0)},
         "wide": {"learner": dr.DPAPVI(), "privatizer": dr.Central(epsilon=1e-3, delta=1e-6)},
-        "small": {"learner": dr.DecisionPoints(), "privatizer": dr.Central(epsilon=50.0, delta=1e-6), "users": 2000},
+        "small": {
+            "learner": dr.DecisionPoints(),
+            "privatizer": dr.Central(epsilon=50.0, delta=1e-6),
+            "users": 2000,
+        },
         "exact": {"learner": dr.learners.APVI(), "privatizer": None},
         "seeded": {"learner": dr.DPAPVI(), "privatizer": dr.Central(rho=0.03), "randomness": dr.Seeded(1)},
     }

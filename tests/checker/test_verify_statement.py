@@ -68,7 +68,9 @@ def test_there_are_enough_vectors():
 
 
 def test_it_is_short():
-    assert code_lines(PATH.read_text("utf-8")) <= 830  # aim: 650
+    text = PATH.read_text("utf-8")
+    assert code_lines(text) <= 834  # aim: 650. Shuffled noise and small noise take some 60 of them
+    assert max(map(len, text.splitlines())) <= 110
 
 
 def test_it_imports_only_the_standard_library():

@@ -3,15 +3,15 @@
 
     python verify_statement.py DIR [--ledger FILE] [--public-key HEX] [--json]
 
-DIR is a folder with ``statement.json``. Every line of the output names a check, the stated and the found value.
-Exit status: 0 if all checks agree, 1 if one differs, 2 if none differs but one was not possible.
+DIR is a folder with ``statement.json``. Every line of the output names a check, the stated and the found
+value. Exit status: 0 if all checks agree, 1 if one differs, 2 if none differs but one was not possible.
 
 Neighbours: the whole record of one user (at most m episodes of H steps) is replaced by any other record; the
 number of users stays the same. L = ln(P(o) / P'(o)) is the privacy loss of an outcome o drawn from P.
-Epsilon is computed here for Laplace and Gaussian noise, for binomial flips of a shuffler, and for amplification
-by shuffling. Not checkable: what one user can change in flips, as no query of this version describes it, and
-records of randomized reports. The size of the noise is tested in sums that are 0 without noise. Noise of other
-sums (rewards, contexts) is compared with the values only.
+Epsilon is computed for Laplace and Gaussian noise, for binomial flips of a shuffler, and for amplification by
+shuffling. Not checkable: what one user can change in flips, as no query of this version describes it, and
+records of randomized reports. The size of the noise is tested in sums that are 0 without noise. Noise of
+other sums (rewards, contexts) is compared with the values only.
 This file imports nothing of the library that wrote the folder and shares no code with it. No file can prove
 that noise was drawn as stated: signatures, and the check of the noise below, are the only evidence for this.
 """
@@ -21,7 +21,8 @@ import json, math, pathlib, re, sqlite3, statistics, sys, tomllib
 
 RESULTS = []
 PAGES = ("statement.md", "officer.md", "officer.html")
-VISITS, TRANSITIONS, RAW, CENTRED = FAMILIES = "visits", "transition_counts", "reward_sums", "centered_reward_sums"
+VISITS, TRANSITIONS, RAW, CENTRED = "visits", "transition_counts", "reward_sums", "centered_reward_sums"
+FAMILIES = (VISITS, TRANSITIONS, RAW, CENTRED)
 
 
 def report(name, stated, found, ok):
@@ -84,7 +85,7 @@ def strict_json(data):
                       parse_constant=integer, parse_float=Number, parse_int=integer)
 
 def canonical(value):
-    """Return JSON text with sorted keys, no spaces, ASCII escapes, and each number as its text in the file."""
+    """Return JSON text with sorted keys, no spaces, ASCII escapes, and numbers as their text in the file."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{json.dumps(k)}:{canonical(v)}" for k, v in sorted(value.items())) + "}"
     if isinstance(value, list):
@@ -100,7 +101,7 @@ def sha256(data):
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 def read(path):
-    """Return the bytes of a regular file of at most a gigabyte. Links, folders, pipes and devices are refused."""
+    """Return the bytes of a regular file of at most a gigabyte. Refuses links, folders, pipes and devices."""
     need(path.is_file() and not path.is_symlink(), f"{path.name}: no such file, or a link, pipe or device")
     need(path.stat().st_size <= 2**30, NotCheckable(f"{path.name} has more than a gigabyte"))
     return path.read_bytes()
@@ -123,11 +124,12 @@ def check_files(run):
     for name in sorted({*present, *free, *files}):
         optional = name in free or name in ("signatures.json", "judged.jsonl", "postprocessing.jsonl")
         stated = files.get(name, "a file" if optional else "not named")
-        found = sha256(read(run.folder / name)) if present.get(name) else "no such file, or a link, pipe or device"
+        found = sha256(read(run.folder / name)) if present.get(name) else "no such file, or not a regular one"
         report(f"file {name}", stated, found, found == stated or (stated == "a file" and name in present))
     kept = without(run.doc, "operator", "approval", "fingerprint")
     equal("fingerprint", run.doc["fingerprint"], sha256(canonical(kept)))
-    equal("hash of the configuration", conf["hash"], sha256(canonical({k: conf[k] for k in ("algorithm", "options")})))
+    same = {name: conf[name] for name in ("algorithm", "options")}
+    equal("hash of the configuration", conf["hash"], sha256(canonical(same)))
 
 
 # 2. Closed forms
@@ -140,7 +142,7 @@ def gaussian_delta(mu, epsilon):
     """Return delta(epsilon) of mu-Gaussian privacy.
 
     delta = Phi(-a) - e^epsilon Phi(-a - mu) with a = epsilon/mu - mu/2. Phi(-a) is phi(a) times the integral
-    over t > 0 of exp(-a t - t^2/2). So delta is phi(a) times the integral of exp(-a t - t^2/2) (1 - exp(-mu t)).
+    over t > 0 of exp(-a t - t^2/2). So delta is phi(a) times that of exp(-a t - t^2/2) (1 - exp(-mu t)).
     """
     a = epsilon / mu - mu / 2.0
     end = max(0.0, -a) + 40.0 / max(1.0, a)
@@ -157,7 +159,8 @@ def bisect(good, low, high, steps=64):
 def gaussian_epsilon(mu, delta):
     """Return the smallest epsilon >= 0 at which mu-Gaussian privacy has this delta."""
     high = mu * mu / 2.0 + mu * math.sqrt(2.0 * math.log(1.0 / delta))  # Chernoff bound of P(L > epsilon)
-    return 0.0 if gaussian_delta(mu, 0.0) <= delta else bisect(lambda e: gaussian_delta(mu, e) <= delta, 0.0, high)
+    needed = gaussian_delta(mu, 0.0) > delta
+    return bisect(lambda e: gaussian_delta(mu, e) <= delta, 0.0, high) if needed else 0.0
 
 def zcdp_epsilon(rho, delta):
     """Return the smallest epsilon of rho-zCDP at delta > 0: the best Renyi order is 1 + t.
@@ -182,7 +185,7 @@ def zcdp_delta(rho, epsilon):
 # 3. Listed exchanges
 
 def fft(x, roots):
-    """Return the discrete Fourier transform of n = 2^k values; ``roots`` are the first n/2 powers of e^(-2 pi i/n)."""
+    """Return the Fourier transform of n = 2^k values; ``roots`` are the first n/2 powers of e^(-2 pi i/n)."""
     if len(x) == 1:
         return x
     even, odd = fft(x[::2], roots[::2]), [w * b for w, b in zip(roots, fft(x[1::2], roots[::2]))]
@@ -196,22 +199,23 @@ def normalised(logs):
     return {x: p / total for x, p in mass.items()}
 
 def binomial(n, p, points):
-    """Return {value: probability} of successes in n trials, on a lattice with that many points in a deviation.
+    """Return {value: probability} of successes in n trials, on a lattice with that many points a deviation.
 
     A sum of smooth values over such a lattice agrees with the whole sum, with an error of e^(-20 points^2).
     """
     deviation = math.sqrt(n * p * (1.0 - p))
     ends = max(0, int(n * p - 12 * deviation - 20)), min(n, int(n * p + 12 * deviation + 40))
-    return normalised({k: k * math.log(p) + (n - k) * math.log1p(-p) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    odds = math.log(p) - math.log1p(-p)
+    return normalised({k: k * odds - math.lgamma(k + 1) - math.lgamma(n - k + 1)
                        for k in range(ends[0], ends[1] + 1, max(1, int(deviation / points)))})
 
 def clones(users, own):
     """Return (loss, probability) of n shuffled responses, each locally private with epsilon ``own``.
 
-    Each other user sends a clone with probability e^-own (arXiv 2012.12803, theorem 3.1): C ~ Bin(n - 1, e^-own).
-    A ~ Bin(C, 1/2) of them are of the first kind. The outcome is (A + D, C - A + 1 - D), where D = 1 has odds
-    e^own : 1 for one record, and 1 : e^own for the other. So P / P' is (q a + r b) / (r a + q b) at (a, b), with
-    q = e^own / (e^own + 1) and r = 1 - q.
+    Each other user sends a clone with probability e^-own (arXiv 2012.12803, theorem 3.1): C ~ Bin(n - 1,
+    e^-own). A ~ Bin(C, 1/2) of them are of the first kind. The outcome is (A + D, C - A + 1 - D), where D = 1
+    has odds e^own : 1 for one record, and 1 : e^own for the other. So P / P' at (a, b) is (q a + r b) /
+    (r a + q b), with q = e^own / (e^own + 1) and r = 1 - q.
     """
     q, law = 1.0 / (1.0 + math.exp(-own)), []
     for c, weight in binomial(users - 1, math.exp(-own), 8).items():
@@ -223,9 +227,10 @@ def clones(users, own):
 def flips(scale, shift):
     """Return (loss, probability) of a counter with binomial noise that moves by ``shift`` flips.
 
-    N flips are 1 with probability p; if they are paired, half of them with q = 1 - p instead. The ratio r(k) =
-    P(k + 1) / P(k) is (N - k) p / ((k + 1) q). Paired flips have the generating function ((q + p z)(p + q z))^(N/2).
-    Its logarithmic derivative gives p q (k + 1) r(k) = (p^2 + q^2)(N/2 - k) + p q (N - k + 1) / r(k - 1).
+    N flips are 1 with probability p; if they are paired, half of them with q = 1 - p instead. The ratio r(k)
+    = P(k + 1) / P(k) is (N - k) p / ((k + 1) q). The generating function of paired flips is ((q + p z)(p + q
+    z))^(N/2). Its logarithmic derivative gives p q (k + 1) r(k) = (p^2 + q^2)(N/2 - k) + p q (N - k + 1) /
+    r(k - 1).
     Outcomes that the other record cannot have are left out: their probability is added to delta.
     """
     number, p, paired = scale
@@ -235,7 +240,8 @@ def flips(scale, shift):
         ratio = ((p * p + q * q) * (number / 2 - k) / (p * q) + (number - k + 1) / ratio if paired else
                  (number - k) * p / q) / (k + 1)
         steps.append(math.log(ratio))
-    logs = [*itertools.accumulate(steps + [-one for one in reversed(steps)] if paired else steps, initial=0.0)]
+    steps += [-one for one in reversed(steps)] if paired else []
+    logs = [*itertools.accumulate(steps, initial=0.0)]
     return [(logs[x] - logs[x - shift], mass) for x, mass in normalised(dict(enumerate(logs))).items()
             if 0 <= x - shift <= number]
 
@@ -243,7 +249,7 @@ def flips(scale, shift):
 def losses(noise, scale, shift):
     """Return (loss, probability) of one coordinate that a neighbour moves by ``shift`` grid units.
 
-    Laplace noise with shift 1 has the worst loss distribution of a pure epsilon = 1/scale: loss epsilon or -epsilon, odds e^epsilon.
+    Laplace noise with shift 1 has the worst law of a pure epsilon = 1/scale: loss +-epsilon, odds e^epsilon.
     Wide Gaussian noise on every n-th point has the same losses, to 1e-8: its sums are smooth.
     """
     if noise in ("flips", "clones"):
@@ -260,8 +266,8 @@ def way_of(way):
     """Return a listed way {(noise, scale, shift): count}; equal coordinates are added."""
     terms = collections.Counter()
     for noise, scale, shift, count in way:
-        known = noise in ("discrete_gaussian", "discrete_laplace", "flips") and shift == int(shift) and count >= 1
-        need(known, f"exchange {noise, scale, shift, count}: not known here")
+        known = noise in ("discrete_gaussian", "discrete_laplace", "flips") and shift == int(shift)
+        need(known and count >= 1, f"exchange {noise, scale, shift, count}: not known here")
         terms[noise, scale, int(shift)] += count
     return terms
 
@@ -274,16 +280,15 @@ def listed_ways(record):
                   for batch in record["batches"]]
         return [way_of(("flips", noise[name], sign * by, count) for name, by, count in way)
                 for noise in noises for way in record["ways"] for sign in (1, -1)]
-    pure = "laplace" in record["noise"] and not record["exchanges"]  # no law is worse than that of a pure epsilon
-    whole = ("discrete_laplace", 1.0 / record["joint"], 1, record["levels"])
-    return [way_of(way) for way in ([[whole]] if pure else record["exchanges"])]
+    pure = [[("discrete_laplace", 1.0 / record["joint"], 1, record["levels"])]]  # no law is worse
+    return [way_of(way) for way in record["exchanges"] or (pure if "laplace" in record["noise"] else [])]
 
 def on_grid(laws, n, h, theta, centre):
-    """Put loss distributions on a grid of n points i h. Returns a function of a way.
+    """Put laws of losses on a grid of n points i h. Returns a function of a way.
 
-    Each loss is split between its two neighbours on the grid so that E[1] and E[e^-L] are kept. The split
-    distribution dominates the true one, so every delta is an upper bound. Probabilities are tilted by
-    e^{theta L} before the transform, so that rounding errors are small relative to the tail beyond epsilon.
+    Each loss is split between its two neighbours on the grid so that E[1] and E[e^-L] are kept. The split law
+    dominates the true one, so every delta is an upper bound. Probabilities are tilted by e^{theta L} before
+    the transform, so that rounding errors are small relative to the tail beyond epsilon.
     """
     low, size, down, transforms = round(centre / h) - n // 4, 3 * n // 4, math.expm1(-h), {}
     roots = [cmath.exp(-2j * math.pi * i / n) for i in range(n // 2)]
@@ -297,9 +302,9 @@ def on_grid(laws, n, h, theta, centre):
         total = math.fsum(z.real for z in cells)
         transforms[key] = fft([z / total for z in cells], roots), math.log(total)
     def curve_of(way):
-        """Return delta(epsilon): P(L > epsilon) - e^epsilon E[e^-L; L > epsilon], by sums from above, and its ends.
+        """Return delta(epsilon): P(L > epsilon) - e^epsilon E[e^-L; L > epsilon], by sums from above; ends.
 
-        Probability that the laws leave out is added: there the loss is infinite.
+        Probability that is missing in the distributions is added, because its loss is infinite.
         """
         whole, log_mass, over, under = [1.0] * n, 0.0, [0.0], [0.0]
         for key, count in way.items():
@@ -320,18 +325,18 @@ def on_grid(laws, n, h, theta, centre):
 def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
     """Return (upper bound, Richardson limit) of the largest epsilon of the listed ways, and a bound on delta.
 
-    The error of epsilon is proportional to h^2. All ways are compared on small grids, the worst on fine ones. The
-    grid contains the widest lattice of losses, i.e. all multiples of its unit.
+    The error of epsilon is proportional to h^2. All ways are compared on small grids, the worst on fine ones.
+    The grid contains the widest lattice of losses, i.e. all multiples of its unit.
     """
     laws = {key: losses(*key) for key in sorted({key for way in ways for key in way})}
     means = {key: math.fsum(p * loss for loss, p in law) for key, law in laws.items()}
     squares = {key: math.fsum(p * (loss - means[key]) ** 2 for loss, p in law) for key, law in laws.items()}
     mean, variance = (max(math.fsum(n * part[key] for key, n in way.items()) for way in ways)
                       for part in (means, squares))
-    most = max(abs(loss) for law in laws.values() for loss, p in law if p > 1e-16)
-    width = 24.0 * math.sqrt(variance) + 2.0 * most
-    units = [0.5 * shift / scale / scale if noise == "discrete_gaussian" else 1.0 / scale if noise == "discrete_laplace"
-             else 0.0 for noise, scale, shift in laws]
+    most = (abs(loss) for law in laws.values() for loss, p in law if p > 1e-16)
+    width = 24.0 * math.sqrt(variance) + 2.0 * max(most)
+    units = [0.5 * shift / scale**2 if noise == "discrete_gaussian" else "laplace" in noise and 1.0 / scale
+             for noise, scale, shift in laws]  # 0 for flips and clones: their losses are on no lattice
     unit = min(units)  # of the finest lattice if all others are multiples, else of the widest
     fits = unit * sizes[0] > 8.0 * width and all(abs(u / unit - round(u / unit)) < 1e-9 for u in units)
     theta = min(max(0.0, (stated - mean) / variance), 500.0 / width)
@@ -368,8 +373,8 @@ def ways_of(steps):
 def count_sensitivity(query, p, scales):
     """Return the joint sensitivity of counts or of first visits, in units of the scales; p is 1 or 2.
 
-    Counts move by 1 in each of two cells. A reward in [0, 1] moves its cell by at most 1 if both records are in
-    it; otherwise two cells move by at most 1 each, or 1/2 if 1/2 is subtracted. Costs are p-th powers.
+    Counts move by 1 in each of two cells. A reward in [0, 1] moves its cell by at most 1 if both records are
+    in it; otherwise two cells move by at most 1 each, or 1/2 if 1/2 is subtracted. Costs are p-th powers.
     First visits: a user visits at most m different states; the costliest difference may occur in each.
     """
     v, t, raw, centred = (scales.get(name, math.inf) ** -p for name in FAMILIES)
@@ -383,15 +388,21 @@ def count_sensitivity(query, p, scales):
 def question_cost(weights, features, states, centred, p):
     """Return the cost of one question about linear sums: a loss (p = 1) or a squared loss (p = 2).
 
-    A user adds x x' (Gram), x y (response, rewards; the range of y has length 1) or x (e_s - 1/S) (next states),
-    with |x| <= B and |x|_1 <= l1. Let t be the cosine of both vectors; t >= 0 if x >= 0. Squared changes, p = 2:
+    A user adds x x' (Gram), x y (response, rewards; the range of y has length 1) or x (e_s - 1/S) (next
+    states), with |x| <= B and |x|_1 <= l1. Let t be the cosine of both vectors; t >= 0 if x >= 0.
+    Squared changes, p = 2:
 
     - Gram, upper triangle with twice the variance on the diagonal: (1 - t^2) B^4
     - y centred: (1 + |t|)/2 B^2. y in [0, 1]: the larger of 2 (1 - t) B^2 and B^2
     - next states: 2 (1 - 1/S) (1 - t) B^2 if equal, 2 (1 - 1/S + t/S) B^2 if different
     - start states: 2
 
-    Changes for p = 1: Gram l1^2 + B^2, y centred l1, other y 2 l1, next states 4 l1 (1 - 1/S), start states 2.
+    Changes for p = 1:
+
+    - Gram: l1^2 + B^2
+    - y centred: l1. Other y: 2 l1
+    - next states: 4 l1 (1 - 1/S)
+    - start states: 2
     """
     kinds = ("gram", "successors", "start", "response", "rewards")
     g, s, start, *rest = (weights.get(kind, 0.0) for kind in kinds)
@@ -405,7 +416,8 @@ def question_cost(weights, features, states, centred, p):
         return g * (1.0 - t * t) + r * y + s * max(other * (1.0 - t), other + t / states) + 2.0 * start
     slopes = [y + z for y in (-2.0 * r, -0.5 * r, 0.0, 0.5 * r) for z in (-s * other, s / states)]
     tops = [min(1.0, max(low, slope / (2.0 * g))) for slope in slopes] if g else []
-    return max(map(cost, (low, 0.0, 0.5, 1.0, *tops)))  # a maximum is at an end, a kink, or a stationary point
+    # a maximum is at an end, a kink, or a stationary point
+    return max(map(cost, (low, 0.0, 0.5, 1.0, *tops)))
 
 def linear_sensitivity(query, p, scales):
     """Return the joint sensitivity of linear sums: costs of questions add up over each half of the users."""
@@ -425,12 +437,10 @@ def sensitivity(query, record, scales):
     return find(query, 1 if "laplace" in record["noise"] else 2, scales)
 
 def sum_of(query, family):
-    """Return the name in records of the noisy sum of a family of ``release.csv``; None if it follows from others."""
+    """Return the noisy sum, as records name it, of a released family; None if it follows from others."""
     number, _, part = family.partition(".")
-    if query["kind"] != "linear sums":
-        return family
-    if not part:  # contexts have a table for each action: a visit adds to one
-        return f"0.{family.partition(' ')[0]}"
+    if query["kind"] != "linear sums" or not part:  # contexts: a table for each action, a visit adds to one
+        return family if query["kind"] != "linear sums" else f"0.{family.partition(' ')[0]}"
     if part == "vector":
         part = "start" if query["questions"][int(number)]["kind"] == "start" else "response"
     return None if part in ("values", "weights") else f"{int(number)}.{part}"
@@ -478,7 +488,7 @@ def check_complete(query, record):
     noise and an equal or larger shift.
     """
     if query["kind"] != "counts" or query["episodes"] != 1 or query["pooled"]:
-        return report("exchanges are complete", len(record["exchanges"]), f"unknown for {query['kind']}", None)
+        return report("exchanges are complete", "ways are listed", f"unknown for {query['kind']}", None)
     def shifts_of(way):
         shifts = collections.defaultdict(list)
         for noise, scale, shift, n in way:
@@ -503,8 +513,8 @@ def check_complete(query, record):
 def composed(records):
     """Return (pure epsilon or None, rho, mu or None) of mechanisms on the same users.
 
-    A pure epsilon has rho = epsilon tanh(epsilon/2). If exchanges are listed, each coordinate has its own pure
-    epsilon = shift/scale, independent noise adds its rho, and the worst way counts.
+    A pure epsilon has rho = epsilon tanh(epsilon/2). If exchanges are listed, each coordinate has its own
+    pure epsilon = shift/scale, independent noise adds its rho, and the worst way counts.
     """
     rho, noises = 0.0, {one["noise"] if one["kind"] == "noise" else None for one in records}
     if not noises <= {"laplace", "discrete_laplace", "gaussian", "discrete_gaussian"}:
@@ -540,7 +550,7 @@ def zcdp_power(rho, f=None):
     return best
 
 class Bounds:
-    """Bounds on attackers: pairs (epsilon, delta), mu of Gaussian privacy, rho of zCDP; the smallest holds."""
+    """Bounds on attackers by pairs (epsilon, delta), mu of Gaussian privacy, rho of zCDP; the least holds."""
 
     def __init__(self, points=(), mu=None, rho=None):
         self.points, self.mu, self.rho = [q for q in points if q[1] < 1.0], mu, rho
@@ -558,26 +568,28 @@ class Bounds:
                          for e, d in self.points]
         found += [] if self.mu is None else [gaussian_delta(self.mu, epsilon)]
         found += [] if self.rho is None else [zcdp_delta(self.rho, epsilon)]
-        return min(found + ([2.0 * zcdp_power(self.rho) - 1.0] if self.rho is not None and epsilon == 0.0 else []))
+        found += [2.0 * zcdp_power(self.rho) - 1.0] if self.rho is not None and epsilon == 0.0 else []
+        return min(found)
 
     def table(self):
-        power = {f: self.power(f) for f in (0.01, 0.05, 0.1)}
+        power, pure = {f: self.power(f) for f in (0.01, 0.05, 0.1)}, self.pure
         return {"advantage": self.excess(0.0), "tests": [
             {"false_positives": f, "true_positives": t} for f, t in power.items()], "priors": [
             {"prior": p, "right_guess": 1.0 - p + p * self.excess(math.log((1.0 - p) / p)),
-             "posterior_of_any_outcome": None if self.pure is None else p / (p + (1.0 - p) * math.exp(-self.pure)),
+             "posterior_of_any_outcome": None if pure is None else p / (p + (1 - p) * math.exp(-pure)),
              "posteriors": [{"false_positives": f, "posterior": p * t / (p * t + (1 - p) * f)}
                             for f, t in power.items()]} for p in (0.5, 0.1, 0.01)]}
 
     def group(self, k):
         """Return the bounds for k records at once: (k e, delta (e^{ke} - 1)/(e^e - 1)), k mu, k^2 rho."""
-        points = [(k * e, math.fsum(d * math.exp(min(700.0, i * e)) for i in range(k))) for e, d in self.points]
+        points = [(k * e, d * sum(math.exp(min(700.0, i * e)) for i in range(k))) for e, d in self.points]
         return Bounds(points, self.mu and k * self.mu, self.rho and k**2 * self.rho)
 
     def epsilon(self, delta):
         found = [e for e, d in self.points if d <= delta]
-        found += [gaussian_epsilon(self.mu, delta)] if self.mu is not None and delta else []
-        return min(found + ([zcdp_epsilon(self.rho, delta)] if self.rho is not None and delta else []), default=None)
+        for value, find in ((self.mu, gaussian_epsilon), (self.rho, zcdp_epsilon)):
+            found += [find(value, delta)] if value is not None and delta else []
+        return min(found, default=None)
 
 def exceedance(curve, epsilon):
     """Return the minimum over t < epsilon of curve(t) / (1 - e^(t - epsilon)), a bound on P(L > epsilon).
@@ -591,40 +603,38 @@ def exceedance(curve, epsilon):
     return smallest(max(0.0, middle - step), min(middle + step, epsilon))[0]
 
 def check_second_group(doc):
-    """Check noise and users of a second group: each user gives a vector of length 1, and the loss is at most the release's."""
+    """Check noise and users of a second group.
+
+    Each of its users gives a vector of length 1, and its loss is at most that of the release.
+    """
     first, other, name = doc["mechanisms"][0], doc["second_group"], "clipped_answers"
-    one, mine = other["mechanism"], f"{other['users_of_release']} in the release, and {other['users']} whose answers"
+    one, mine = other["mechanism"], f"{other['users_of_release']} in the release, and {other['users']} whose"
     record, share = one["record"], doc["configuration"]["options"].get("judge_share", other["share"])
-    scale = record["scales"][name]
     found = {"kind": "noise", "noise": first["record"]["noise"], "sensitivities": {name: 2.0}, "levels": 1,
-             "joint": 2.0 / scale, "exchanges": [], "scales": {name: scale}, "loss": record["joint"], "share": share}
+             "joint": 2.0 / record["scales"][name], "exchanges": [], "scales": {name: record["scales"][name]},
+             "loss": record["joint"], "share": share}
     same_tree("second group", {**record, "loss": one["loss"], "share": other["share"]}, {**record, **found})
     near("second group: loss, and that of the release", record["joint"], first["loss"], 1e-3)
     check_families(one, doc["guarantee"]["randomness"] == "secure")
     equal("users of both groups", doc["population"]["users"], other["users"] + other["users_of_release"])
     equal("covered: both groups", mine in str(doc["covered"]), True)
 
-# Why a kind of record is not checked: it needs laws that this file does not compute.
-UNKNOWN = collections.defaultdict(lambda: "a kind or a noise that is not known here", reports="randomized reports",
-                                  declared="a declared loss", flips="totals of flips", amplified="totals of reports")
-
 def check_guarantee(run):
-    """Recompute epsilon, rho, mu and ``exceeds`` from the records. Sets bounds on attackers of this release."""
+    """Recompute epsilon, rho, mu and ``exceeds`` from the records. Sets bounds on its attackers."""
     g, records = run.doc["guarantee"], [one["record"] for one in run.doc["mechanisms"]]
     equal("records, stated twice", g["mechanisms"], records)
     if g["epsilon"] is None:
         run.alone = Bounds()
         return equal("records of an exact release", records, [])
     (pure, rho, mu), epsilon, delta, low, high = composed(records), g["epsilon"], g["delta"], 0.0, 0.0
-    shuffled = is_shuffled(records)
-    need(records and (shuffled or rho is not None), NotCheckable(unknown(records) or "no record"))
+    shuffled = kinds_of(records) in (["flips"], ["amplified"])
+    need(records and (shuffled or rho is not None), NotCheckable(f"records of kind {kinds_of(records)}"))
     if run.doc.get("second_group"):
         check_second_group(run.doc)
-    for one in () if shuffled else run.doc["mechanisms"]:
-        levels = one["record"]["levels"]
-        loss = one["record"]["joint"] * (levels if "laplace" in one["record"]["noise"] else levels**0.5)
-        near("loss of a mechanism", one["loss"], loss)
-    rho = None if any("laplace" in one.get("noise", "") for one in records) else rho
+    for one, record in () if shuffled else zip(run.doc["mechanisms"], records):
+        power = 1.0 if "laplace" in record["noise"] else 0.5
+        near("loss of a mechanism", one["loss"], record["joint"] * record["levels"] ** power)
+        rho = rho if power == 0.5 else None
     same_parts("guarantee", g, {"mu": mu, "rho": rho})
     if shuffled or (delta and any(one["exchanges"] for one in records)):
         low, high = check_numerical("epsilon", records, delta, epsilon)
@@ -638,16 +648,13 @@ def check_guarantee(run):
         near("epsilon, sum of pure losses", epsilon, pure)
     near("exceeds: epsilon", g["exceeds"]["epsilon"], epsilon)
     most = g["exceeds"]["at_most"]
-    report("exceeds: at most", most, f"{low} to {high}, or 1", low * 0.999 <= most <= high * 1.011 or most == 1)
+    good = most == 1 or low * 0.999 <= most <= high * 1.011
+    report("exceeds: at most", most, f"{low} to {high}, or 1", good)
     run.alone = Bounds([(epsilon, delta)] + ([(pure, 0.0)] if delta and pure is not None else []), mu, rho)
 
-def is_shuffled(records):
-    """Return whether all records are of a shuffler, and there is one."""
-    return {one["kind"] for one in records} in ({"flips"}, {"amplified"})
-
-def unknown(records):
-    """Return why records are not checkable, in words."""
-    return "; ".join({UNKNOWN[one["kind"]] for one in records})
+def kinds_of(records):
+    """Return the kinds of records: noise, flips or amplified; others are not known here."""
+    return sorted({one["kind"] for one in records})
 
 def check_numerical(name, records, delta, stated):
     """Compare epsilon with the listed exchanges, in all combinations. Returns bounds on P(L > epsilon)."""
@@ -661,14 +668,14 @@ def check_numerical(name, records, delta, stated):
     upper, limit, curve = exchange_epsilon(ways, delta, stated)
     pure, rho, _ = composed(records)
     limit = limit if pure is None else min(limit, pure)  # the grid is too coarse for a large pure epsilon
-    top = limit if name == "epsilon" or rho is None else max(limit, zcdp_epsilon(rho, delta))  # a total, by rho
-    good = limit * (1.0 - 2e-6) <= stated <= top * 1.005
+    by_rho = 0.0 if name == "epsilon" or rho is None else zcdp_epsilon(rho, delta)  # for totals
+    good = limit * (1.0 - 2e-6) <= stated <= max(limit, by_rho) * 1.005
     report(f"{name}, numerical", stated, f"limit {limit!r}, upper bound {upper!r}", good)
     low = exceedance(curve, stated) if name == "epsilon" else 0.0
     return low, 2.0 * low
 
 def check_attacker(run):
-    """Recompute the attacker's tables and the groups. Sets bounds, epsilon and delta of all releases together."""
+    """Recompute the attacker's tables and the groups. Sets bounds, epsilon and delta of all releases."""
     doc, alone, t = run.doc, run.alone, (run.doc["ledger"] or {}).get("together")
     several = bool(t) and t["reservations"] > 1
     run.epsilon, run.delta = map((t if several else doc["guarantee"]).get, ("epsilon", "delta"))
@@ -678,8 +685,9 @@ def check_attacker(run):
     same_tree("attacker", doc["attacker"], run.whole.table())
     for group, k in zip(doc["groups"], (2, 5, 10), strict=True):
         many = run.whole.group(k)
-        same_tree(f"group of {k}", group, {"people": k, "epsilon": many.epsilon(run.delta), "delta": run.delta,
-                                           "rho": many.rho, "mu": many.mu, "advantage": many.excess(0.0)})
+        found = {"people": k, "epsilon": many.epsilon(run.delta), "delta": run.delta,
+                 "rho": many.rho, "mu": many.mu, "advantage": many.excess(0.0)}
+        same_tree(f"group of {k}", group, found)
 
 def check_population(run):
     """Compare population and data with ``schema.toml``, and facts that the statement gives twice."""
@@ -691,7 +699,8 @@ def check_population(run):
         k: len(parts[k].get("labels", [])) or parts[k].get("count", p[k]) for k in ("states", "actions")})
     ends = {name: float(parts["reward"].get(name, reward[name])) for name in ("low", "high")}
     same_parts("schema.toml: reward", reward, ends)
-    equal("users are public, episodes", [p["users_public"], p["episodes_per_user"]], [g["users_public"], g["episodes"]])
+    users = [p["users_public"], p["episodes_per_user"]]
+    equal("users are public, episodes", users, [g["users_public"], g["episodes"]])
     size, secure = g["delta"] * p["users"], g["randomness"] == "secure"
     verdict = "none" if g["epsilon"] is None else "warn" if size > 0.1 else "small" if size else "pure"
     found = {"delta": g["delta"], "per_user": 1 / p["users"], "ratio": size, "verdict": verdict}
@@ -701,7 +710,7 @@ def check_population(run):
         check_families(one, secure)
 
 def check_families(one, secure):
-    """Compare the families of a mechanism with its record, and the source of its noise with the stated one."""
+    """Compare the families of a mechanism with its record, and the source of its noise with the stated."""
     record, system = one["record"], one["source_of_randomness"].startswith("operating system")
     discrete = str(record.get("noise", "discrete")).startswith("discrete")  # flips have no other noise
     equal("secure: noise and source", [discrete, system], [secure, secure])
@@ -711,14 +720,16 @@ def check_families(one, secure):
         found = record["scales"][name], record["sensitivities"][name], root * record["scales"][name]
         same_tree(f"family {name}", [f["scale"], f["sensitivity"], f["std"]], [*found])
 
-NOT_COVERED = ("The raw data where they are stored", "Messages about invalid rows", "Whether a person is in the data set",
-    "Conclusions about people in general", "Side channels:", "More than one person at once")
-
-COVERED = ("One ", "Everything that is computed from release.parquet", "The group of the ", "If a person has more than ",
-    "People are in two groups: ")
+NOT_COVERED = (
+    "The raw data where they are stored", "Messages about invalid rows",
+    "Whether a person is in the data set", "Conclusions about people in general", "Side channels:",
+    "More than one person at once")
+COVERED = (
+    "One ", "Everything that is computed from release.parquet", "The group of the ",
+    "If a person has more than ", "People are in two groups: ")
 
 def in_words(what, pattern, text, value, slack=1.011, needed=True):
-    """Check that each number that a pattern finds in a text is a value, rounded up by at most a factor ``slack``."""
+    """Check that each number that a pattern finds is a value, rounded up by at most a factor ``slack``."""
     for said in re.findall(pattern, text) or ([""] if needed else []):
         power, digits = re.fullmatch(r"(e\^)?(.*?)\.*", said.replace(",", "")).groups()
         least, number = math.log(value) if power else value, float(digits or "nan")  # e^x is rounded up
@@ -744,38 +755,44 @@ def check_sentence(run):
 def check_words(run):
     """Compare numbers in the sentence, required warnings and limits, and the pages with the statement."""
     doc, g, p, ledger = run.doc, run.doc["guarantee"], run.doc["population"], run.doc["ledger"]
-    exact, several, texts = g["epsilon"] is None, run.whole is not run.alone, [doc["sentence"], *doc["warnings"]]
+    exact, several, warnings = g["epsilon"] is None, run.whole is not run.alone, doc["warnings"]
     if exact or doc["synthetic"]:
         words = "No person's data" if doc["synthetic"] else "NOT PROTECTED"
         report("sentence", doc["sentence"][:60], words, words in doc["sentence"])
     else:
         check_sentence(run)
-    warned = {"SYNTHETIC DATA": doc["synthetic"], "SEEDED NOISE": g["randomness"] == "seeded", "NO LEDGER": not ledger,
-              "NO PRIVACY GUARANTEE": exact, "NEW LEDGER": bool(ledger and ledger["new"]),
-              "times 1/users": doc["delta"]["verdict"] == "warn", "RELEASES of the same": several and not exact,
-              "NO LIMIT": bool(ledger and ledger["after"]["limit_epsilon"] is None),
+    warned = {"SYNTHETIC DATA": doc["synthetic"], "SEEDED NOISE": g["randomness"] == "seeded",
+              "NO LEDGER": not ledger, "NO PRIVACY GUARANTEE": exact,
+              "NEW LEDGER": bool(ledger) and ledger["new"],
+              "times 1/users": doc["delta"]["verdict"] == "warn",
+              "RELEASES of the same": several and not exact,
+              "NO LIMIT": bool(ledger) and ledger["after"]["limit_epsilon"] is None,
               "THIS DATA": "this data" in p["provenance"].values()}
-    same_tree("warning", {words: any(words in one for one in doc["warnings"]) for words in warned}, warned)
-    needed = [*NOT_COVERED, f"after entry {ledger['number']} of this ledger" if ledger else "NO LEDGER was kept"]
+    same_tree("warning", {words: any(words in one for one in warnings) for words in warned}, warned)
+    later = f"after entry {ledger['number']} of this ledger" if ledger else "NO LEDGER was kept"
+    needed = [*NOT_COVERED, later]
     needed += [f"The number of people, {p['users']}"] if p["users_public"] and not exact else []
     for words in needed + ([repr(ledger["dataset"])] if ledger else []):
         equal(f"not covered: {words}", any(words in one for one in doc["not_covered"]), True)
     known = COVERED if doc.get("second_group") else COVERED[:-1]
-    report("covered: known lines", len(doc["covered"]), known, all(one.startswith(known) for one in doc["covered"]))
-    other = any(one["record"]["kind"] != "noise" for one in doc["mechanisms"]) or "sites" in doc["configuration"]["options"]
-    trust = g["trust"] == ("none" if exact else "central") or (None if other else False)
-    report("trust", g["trust"], "central", trust)
+    others = [one for one in doc["covered"] if not one.startswith(known)]
+    report("covered: known lines", known, others, not others)
+    kinds = kinds_of([one["record"] for one in doc["mechanisms"]])
+    other = "sites" in doc["configuration"]["options"] or kinds not in ([], ["noise"])
+    trust = g["trust"] == ("none" if exact else "central")
+    report("trust", g["trust"], "central", None if other and not trust else trust)
     flat = functools.partial(re.sub, r"[\s\\]+|<[^>]*>", "")
     for name in PAGES:
         page = read(run.folder / name).decode()
-        plain, whole = html.unescape(flat(page)), doc["covered"] + doc["not_covered"] if name == PAGES[0] else []
-        lacking = [text for text in texts + whole if flat(text) not in plain]
-        report(f"{name}: sentences of the statement", len(texts + whole), lacking[:2], not lacking)
+        plain, texts = html.unescape(flat(page)), [doc["sentence"], *warnings]
+        texts += doc["covered"] + doc["not_covered"] if name == PAGES[0] else []
+        lacking = [text for text in texts if flat(text) not in plain]
+        report(f"{name}: sentences of the statement", len(texts), lacking[:2], not lacking)
         if not name.endswith("html"):
             check_numbers(name, page, doc)
 
 def check_report(run):
-    """Compare what the report says about users, level and guarantee with the statement, and its first line with its verdict."""
+    """Compare users, level, guarantee of the report with the statement; its first line with its verdict."""
     doc, (text, page) = run.doc, (read(run.folder / name).decode() if name in run.doc["files"] else ""
                                   for name in ("report.json", "report.md"))
     users = doc["population"]["users"] - (doc["second_group"]["users"] if doc.get("second_group") else 0)
@@ -786,8 +803,9 @@ def check_report(run):
         equal("report.md: first line", page.splitlines()[0], f"**{said['verdict']}**")
 
 def check_numbers(name, page, doc):
-    """Check that each decimal number of a page is one of the statement, 100 times one, or e to one, when rounded."""
-    values = map(float, re.findall(r"[-+.eE\d]+", re.sub(r'"(?:[^"\\]|\\.)*"|true|false', "", canonical(doc))))
+    """Check that each decimal number of a page is one of the statement, 100 times it, or e to it, rounded."""
+    numbers = re.sub(r'"(?:[^"\\]|\\.)*"|true|false', "", canonical(doc))
+    values = map(float, re.findall(r"[-+.eE\d]+", numbers))
     known, wrong = [x for v in values for x in (v, 100.0 * v, math.exp(v) if 0 < v < 700 else v)], []
     body = re.split(r"Files and hashes|## Glossary", page)[0]
     for said in set(re.findall(r"(?<![\w.:+^-])\d+\.\d+(?:e[+-]?\d+)?(?![\w:+-]|\.\d)", body)):
@@ -807,7 +825,7 @@ def read_ledger(path):
 def check_entries(rows):
     """Check hashes, numbers, order and signatures of a ledger. Returns its entries with text.
 
-    An entry without text is known by its hash only: the next entry with text confirms the hash, not its content.
+    An entry without text is known by its hash only: the next entry with text confirms the hash, not the text.
     """
     entries, previous, time = [], "", ""
     for number, (text, digest) in enumerate(rows, 1):
@@ -821,22 +839,24 @@ def check_entries(rows):
     return entries
 
 def check_ledger(run):
-    """Check the chain, recompute the totals of the dataset from its entries, and compare the entry of the run."""
+    """Check the chain of entries, recompute the totals of the dataset, and compare the entry of the run."""
     doc, stated, users = run.doc, run.doc["ledger"], run.doc["population"]["users"]
     path = run.ledger or (run.folder / "ledger.jsonl" if "ledger.jsonl" in doc["files"] else None)
     if stated is None:
         return
-    need(path, "no ledger.jsonl" if "query" in doc and not doc["replanned"] else NotCheckable("no ledger is given"))
+    needed = "query" in doc and not doc["replanned"]
+    need(path, "no ledger.jsonl" if needed else NotCheckable("no ledger is given"))
     rows = read_ledger(pathlib.Path(path).resolve())
     entries = check_entries(rows)
     own = next((one for one in entries if one["hash"] == stated["head"]), None)
     if own is None or entries[0]["kind"] != "begin":
-        return report("ledger: entry of the run, after its beginning", stated["head"], "not in this ledger", False)
+        return report("ledger: entry of the run, after its beginning", stated["head"], "not here", False)
     mine = {"kind": "reserve", "users": users, "time": doc["date"], "purpose": doc["purpose"],
             "records": [one["record"] for one in doc["mechanisms"]], "number": stated["number"],
             "dataset": stated["dataset"], "identity": stated["identity"],
             "parallel": [doc["second_group"]["mechanism"]["record"]] if doc.get("second_group") else None}
-    equal("ledger: entry", mine, {**{name: own.get(name) for name in mine}, "identity": entries[0]["identity"]})
+    found = {name: own.get(name) for name in mine} | {"identity": entries[0]["identity"]}
+    equal("ledger: entry", mine, found)
     first = min(one["number"] for one in entries if one["kind"] == "reserve")
     hidden = None in [text for text, _ in rows[: own["number"]]]
     new = own["number"] == first
@@ -848,35 +868,37 @@ def check_ledger(run):
             equal(f"ledger: signature of entry {one['number']}", good, True)
     marks = [one["files"] for one in entries if one["kind"] == "mark" and one["reservation"] == own["number"]]
     for mark in [] if doc["replanned"] else marks[:1]:
-        pages = dict.fromkeys(PAGES)
-        same_tree("ledger: mark", {**mark, **pages}, {**doc["files"], "statement.json": doc["fingerprint"], **pages})
+        found = doc["files"] | {"statement.json": doc["fingerprint"]} | dict.fromkeys(PAGES)
+        same_tree("ledger: mark", mark | dict.fromkeys(PAGES), found)
     past = [one for one in entries if one["dataset"] == own["dataset"] and one["number"] <= own["number"]]
     limit = next((one for one in reversed(past) if one["kind"] == "limit"), {})
     keys = [limit.get("key") or None, *(one.get("to") for one in past if one["kind"] == "owner")]
     reserved = [one for one in past if one["kind"] == "reserve"]
     for part in ("before", "after", "together"):
-        total = check_total(doc, part, reserved[:-1] if part == "before" else reserved)
+        t, total = stated[part], check_total(doc, part, reserved[:-1] if part == "before" else reserved)
         if part != "together":
             ends = [limit.get("epsilon"), limit.get("delta")]
-            equal(f"{part}: limit", [stated[part]["limit_epsilon"], stated[part]["limit_delta"]], ends)
-            report(f"{part}: key of the limit", stated[part]["limit_key"], keys, stated[part]["limit_key"] in keys)
+            equal(f"{part}: limit", [t["limit_epsilon"], t["limit_delta"]], ends)
+            report(f"{part}: key of the limit", t["limit_key"], keys, t["limit_key"] in keys)
     if limit and own["checked"]:
-        used = min(total.epsilon(limit["delta"]) or math.inf, own["epsilon"] if len(reserved) == 1 else math.inf)
+        used = total.epsilon(limit["delta"]) or math.inf
+        used = min(used, own["epsilon"]) if len(reserved) == 1 else used
         report("within the owner's limit", limit["epsilon"], used, used <= limit["epsilon"] * (1 + 1e-6))
 
 def check_total(doc, part, reserved):
     """Compare a total of the ledger with the records of its reservations. Returns bounds on attackers."""
     t, records = doc["ledger"][part], [record for one in reserved for record in one["records"]]
     (pure, rho, mu), delta = composed(records), t["delta"]
-    shuffled = len(reserved) == 1 and is_shuffled(records)
-    need(rho is not None or shuffled, NotCheckable(f"totals {part}: {unknown(records)}"))
+    shuffled = len(reserved) == 1 and kinds_of(records) in (["flips"], ["amplified"])
+    need(rho is not None or shuffled, NotCheckable(f"totals {part}: records of kind {kinds_of(records)}"))
     total, epsilon = Bounds([] if pure is None else [(pure, 0.0)], mu, rho), t["epsilon"]
     if [records, epsilon, delta] != [doc["guarantee"][key] for key in ("mechanisms", "epsilon", "delta")]:
         if shuffled or str(t.get("method", t.get("rule"))).startswith("numerical"):
             check_numerical(part, records, delta, epsilon)
         else:
             epsilon = total.epsilon(delta)
-    same_parts(part, t, {"reservations": len(reserved), "pure": pure, "rho": rho, "mu": mu, "epsilon": epsilon})
+    found = {"reservations": len(reserved), "pure": pure, "rho": rho, "mu": mu, "epsilon": epsilon}
+    same_parts(part, t, found)
     return total
 
 
@@ -907,7 +929,7 @@ def point_of(data):
 BASE = point_of((4 * pow(5, -1, Q) % Q).to_bytes(32, "little"))
 
 def ed25519(key, message, signature):
-    """Return True if [S]B = R + [k]A with k = SHA-512(R, A, message), S below the order, and canonical points."""
+    """Return whether [S]B = R + [k]A with k = SHA-512(R, A, message), S below the order, canonical points."""
     a, r, s = point_of(key), point_of(signature[:32]), int.from_bytes(signature[32:], "little")
     if (len(key), len(signature)) != (32, 64) or None in (a, r) or s >= ORDER:
         return False
@@ -915,7 +937,7 @@ def ed25519(key, message, signature):
     return multiply(s, BASE) == add(r, multiply(k, a))
 
 def verified(key, kind, content, signature):
-    """Return True if the signature of a document of this kind is valid. Keys and signatures are hexadecimal digits."""
+    """Return whether the signature of a document is valid. Key and signature are hexadecimal digits."""
     return ed25519(bytes.fromhex(key), f"{kind}\n{canonical(content)}".encode(), bytes.fromhex(signature))
 
 def check_signatures(run):
@@ -926,7 +948,8 @@ def check_signatures(run):
     for one in entries:
         good = verified(one["key"], "discreet statement, 1", without(one, "signature"), one["signature"])
         same = one["fingerprint"] == run.doc["fingerprint"] and one["files"] == hashes
-        report(f"signature of {one['name']}", one["key"], f"valid: {good}, of these files: {same}", good and same)
+        found = f"valid: {good}, of these files: {same}"
+        report(f"signature of {one['name']}", one["key"], found, good and same)
         signed.update([one["key"]] if good and same else [])
     equal("keys that signed once", len(entries), len({one["key"] for one in entries}))
     for key in run.keys:
@@ -955,7 +978,8 @@ def read_release(path):
 def relations_of(query, tables):
     """Return linear relations {(family, cell): coefficient} that are 0 before noise is added.
 
-    Visits of a pair are the sum of its transitions. Transitions into a state are those out of it a step later.
+    Visits of a pair are the sum of its transitions. Transitions into a state are those out of it a step
+    later.
     If features are one-hot, a Gram matrix is diagonal, and the sums of e_s - 1/S over next states s are 0.
     """
     found = collections.defaultdict(collections.Counter)
@@ -991,14 +1015,14 @@ def moments(noise, scale):
     laplace = "laplace" in noise
     if "discrete" not in noise or scale > 10.0:
         return (1.0 + laplace) * scale**2, 3.0 + 3.0 * laplace, 0.0
-    mass = normalised({x: -abs(x) / scale if laplace else -0.5 * (x / scale) ** 2 for x in range(-1000, 1001)})
+    mass = normalised({x: -abs(x / scale) if laplace else -0.5 * (x / scale) ** 2 for x in range(-999, 1000)})
     second, fourth = (math.fsum(p * x**k for x, p in mass.items()) for k in (2, 4))
     return second, fourth / max(second**2, 1e-300), mass[0]
 
 def check_users(query, tables, users, noise, scales):
     """Compare the number of users with the cells to which each of their episodes adds 1 in a step."""
     start = query["states"] - 1  # first visits have this state, in which each episode begins
-    grams = [name for name in tables if name.endswith(".gram") and name.replace("gram", "weights") not in tables]
+    grams = [one for one in tables if one.endswith(".gram") and one.replace("gram", "weights") not in tables]
     for family in [*(grams if one_hot(query) else ()), *tables.keys() & {TRANSITIONS}]:
         gram, table, laplace = family != TRANSITIONS, tables[family], "laplace" in noise
         half = gram and query["questions"][int(family[:-5])]["half"] is not None
@@ -1006,12 +1030,13 @@ def check_users(query, tables, users, noise, scales):
         cells = [value for place, value in table.items()
                  if (place[1] == place[2] if gram else query["kind"] == "counts" or place[1] == start)]
         variance = (1 + gram) * (1 + laplace) * len(cells) * scales[family] ** 2 / steps**2
-        spread = (12 if laplace else 6) * math.sqrt(variance + half * users) + 1e-6  # a half is drawn: its size varies
+        # a half of the users is drawn: its size varies
+        spread = (12 if laplace else 6) * math.sqrt(variance + half * users) + 1e-6
         mean = math.fsum(cells) / steps
         good = part - spread <= mean <= part * query["episodes"] + spread
         report(f"users in {family}", part, f"{mean:.1f} episodes in a step, +- {spread:.1f}", good)
 
-def check_release(run):
+def check_noise(run):
     """Check header, cells and grid of ``release.csv``, the number of users, and the size of the noise."""
     doc, query = run.doc, run.doc.get("query")
     small = query is not None and sum(one["cells"] for one in query["families"].values()) <= 10**6
@@ -1032,9 +1057,9 @@ def check_release(run):
         equal("release.csv: steps, states", [1 if query["first"] else query["steps"], query["states"]], sizes)
     if records:
         need(all(one["kind"] == "noise" for one in records), NotCheckable("records of another kind"))
-        check_noise(query, tables, users, records)
+        check_size(query, tables, users, records)
 
-def check_noise(query, tables, users, records):
+def check_size(query, tables, users, records):
     """Test that no family has less noise than stated, and that the number of users fits."""
     noise, scales, noises = records[0]["noise"], {}, {}
     stated = {name.partition("[")[0]: scale for one in records for name, scale in one["scales"].items()}
@@ -1043,7 +1068,7 @@ def check_noise(query, tables, users, records):
         variance, kurtosis, zero = moments(noise, scale / unit) if scale else (0.0, 3.0, 1.0)
         scales[family], noises[family] = scale, (variance * unit**2, kurtosis, zero)
         if scale >= unit and not family.endswith((".vector", ".rewards")):
-            # |value| is smallest, in distribution, if the sum without noise is 0. Gram matrices are symmetric.
+            # |value| is least, in distribution, if the sum is 0 without noise. Gram matrices are symmetric.
             half = (kurtosis - 1.0) * (2.0 if "gram" in family else 1.0)
             squares = math.fsum((abs(v) + 0.5 * unit) ** 2 for v in tables[family].values())
             below = gamma_lower(one["cells"] / half, squares / (variance * unit**2) / half)
@@ -1052,21 +1077,21 @@ def check_noise(query, tables, users, records):
     check_relations([one for one in relations_of(query, tables) if len(records) == 1], tables, noises)
 
 def check_relations(relations, tables, noises):
-    """Test the noise of sums that are 0 without it. ``noises`` has variance, kurtosis and chance of 0 by family.
+    """Test the noise of sums that are 0 without it. ``noises`` has variance, kurtosis, chance of 0 by family.
 
     The squares of standardised sums are compared with a gamma law: their variance is at most kurtosis - 1.
     """
     relations = [one for one in relations if all(noises[family][0] for family, _ in one)]
     relations, groups, solved = relations[:: max(1, math.ceil(len(relations) / 160))], {"all": []}, []
     cells = {key for one in relations for key in one}
-    if math.prod(noises[family][2] for family, _ in cells) > 5e-7:  # also if there is no cell
+    if math.prod(noises[family][2] for family, _ in cells) > 5e-7:  # 1 without relations
         found = "no sum is 0 without noise, or even no noise would be likely: not tested"
         return report("size of the noise", "as stated", found, None)
     share = max(noises[family][1] for family, _ in cells) - 1.0
     for i, relation in enumerate(relations):  # Cholesky factor of the covariance, row by row
         row = []
         for j in range(i + 1):
-            shared = math.fsum(c * relations[j].get(key, 0.0) * noises[key[0]][0] for key, c in relation.items())
+            shared = math.fsum(c * relations[j].get(k, 0.0) * noises[k[0]][0] for k, c in relation.items())
             rest = shared - math.fsum(x * y for x, y in zip(row, solved[j][0] if j < i else row))
             row.append(math.sqrt(max(rest, 1e-12)) if i == j else rest / solved[j][0][j])
         value = math.fsum(c * tables[family][place] for (family, place), c in relation.items())
@@ -1074,36 +1099,35 @@ def check_relations(relations, tables, noises):
         for name in ("all", " and ".join(sorted({key[0].rpartition(".")[2] for key in relation}))):
             groups.setdefault(name, []).append(solved[i][1] ** 2)
     chances = {name: gamma_lower(len(some) / share, math.fsum(some) / share) for name, some in groups.items()}
-    found = [f"{name}: {len(some)} relations, mean square {statistics.fmean(some):.4g}, P = {chances[name]:.3g}"
-             for name, some in groups.items()]
+    found = [f"{name}: {len(some)} relations, mean square {statistics.fmean(some):.4g}, P = {p:.3g}"
+             for (name, some), p in zip(groups.items(), chances.values())]
     good = min(chances.values()) >= 5e-7 and 1.0 - chances["all"] >= 1e-12
     report("size of the noise", "as stated", "; ".join(found), good)
 
-PARTS = {"format": check_format, "files": check_files, "population": check_population, "guarantee": check_guarantee,
-         "attacker": check_attacker, "words": check_words, "report": check_report,
-         "sensitivities": check_sensitivities, "noise": check_release, "ledger": check_ledger,
-         "signatures": check_signatures}
+PARTS = (check_format, check_files, check_population, check_guarantee, check_attacker, check_words,
+         check_report, check_sensitivities, check_noise, check_ledger, check_signatures)
 
 def verify(folder, ledger=None, keys=()):
     """Run all checks on a folder. Returns the list of results."""
     RESULTS.clear()
     run = argparse.Namespace(folder=pathlib.Path(folder), ledger=ledger, keys=keys, doc=None, alone=None)
-    for name, part in PARTS.items():
+    for part in itertools.takewhile(lambda part: run.doc is not None or part is check_format, PARTS):
         try:
-            if run.doc is not None or name == "format":
-                part(run)
+            part(run)
         except Exception as error:  # a forged folder may raise any
             able = type(error) is not NotCheckable
-            missing = name in ("attacker", "words") and run.alone is None
+            unable = not able or (part in (check_attacker, check_words) and run.alone is None)
             found = str(error) if isinstance(error, ValueError) else repr(error)
-            report(name, "can be read and checked" if able else "can be checked", found, None if missing or not able else False)
+            stated = "can be read and checked" if able else "can be checked"
+            report(part.__name__[6:], stated, found, None if unable else False)
     return RESULTS
 
 def summary(results):
     """Return what agrees, what was not checked and what is wrong, in plain words, and the exit status."""
     good, unable, wrong = ([one[0] for one in results if one[3] == kind]
                            for kind in ("agrees", "not checkable", "DIFFERS"))
-    lines = [f"{len(good)} of {len(results)} checks agree, {len(unable)} were not possible, {len(wrong)} differ."]
+    lines = [f"{len(good)} of {len(results)} checks agree, {len(unable)} were not possible, "
+             f"{len(wrong)} differ."]
     for words, names in (("Not checked", [*dict.fromkeys(unable)]), ("Wrong", [*dict.fromkeys(wrong)])):
         names[8:] = [f"and {len(names) - 8} more"] if len(names) > 8 else []
         lines += [f"{words}: {'; '.join(names)}."] if names else []
