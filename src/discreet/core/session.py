@@ -511,12 +511,9 @@ class ChannelSession(Saveable):
             self._check_open()
             if plan != (number := self.open_plan.number):
                 raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
-            if (trust := self._guarantee.trust) in ("local", "shuffle"):
-                raise ValueError(
-                    f"submit_many: a {trust} session takes randomized messages only, {ON_DEVICE}"
-                )
-            kind = self.channel.records
-            if not isinstance(trajectories, kind):
+            if (how := self._guarantee.trust) in ("local", "shuffle"):
+                raise ValueError(f"submit_many: a {how} session takes randomized messages only, {ON_DEVICE}")
+            if not isinstance(trajectories, kind := self.channel.records):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be {kind.__name__}")
             most = self._absent if late else self._awaited
             users = checks.integer("len(trajectories)", len(trajectories), 1, most)
