@@ -81,11 +81,11 @@ def test_a_late_user_counts_in_the_open_batch(release: str) -> None:
         one = session.release()
         session.begin(Plan(PLAN, 4))
         with pytest.raises(ValueError, match="trajectories"):
-            session.submit_late(records(3, 1), 2)  # only two are absent
+            session.submit_many(records(3, 1), 2, late=True)  # only two are absent
         with pytest.raises(ValueError, match="plan = 1"):
-            session.submit_late(records(1, 1), 1)
+            session.submit_many(records(1, 1), 1, late=True)
         if late:
-            session.submit_late(records(2, 1), 2)
+            session.submit_many(records(2, 1), 2, late=True)
         assert session.users == 4
         session.submit_many(records(4, 0), 2)
         found.append((one, session.release()))
@@ -106,6 +106,6 @@ def test_late_users_need_separate_noise() -> None:
     session.absent()
     session.release()
     session.begin(Plan(PLAN, 1))
-    with pytest.raises(ValueError, match="submit_late"):
-        session.submit_late(records(1, 0), 2)
+    with pytest.raises(ValueError, match="late = True"):
+        session.submit_many(records(1, 0), 2, late=True)
     session.close()

@@ -109,11 +109,8 @@ class ModelSession:
         self.state["plans"] += 1
         self.open_plan.number = self.state["plans"]
 
-    def submit_many(self, bodies: list[bytes], number: int) -> None:
-        self.state["users"] += len(bodies)
-        self.submit_late(bodies, number)
-
-    def submit_late(self, bodies: list[bytes], number: int) -> None:
+    def submit_many(self, bodies: list[bytes], number: int, late: bool = False) -> None:
+        self.state["users"] += 0 if late else len(bodies)
         self.state["sum"] += sum(int.from_bytes(one, "little") for one in bodies)
 
     def absent(self, count: int) -> None:
@@ -795,7 +792,7 @@ class World:
         session.begin(Plan(policies[1], size))
         number = session.open_plan.number
         if bodies[size:]:
-            session.submit_late(admission.records(bodies[size:]), number)
+            session.submit_many(admission.records(bodies[size:]), number, late=True)
         if bodies:
             session.submit_many(admission.records(bodies[:size]), number)
         if gone > 0:

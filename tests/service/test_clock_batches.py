@@ -145,7 +145,7 @@ def reference(course: Course) -> list[bytes]:
         session.begin(Plan(policy, size))
         number = session.open_plan.number
         if bodies[size:]:
-            session.submit_late(admission.records(bodies[size:]), number)
+            session.submit_many(admission.records(bodies[size:]), number, late=True)
         if bodies:
             session.submit_many(admission.records(bodies[:size]), number)
         if len(bodies) < size:

@@ -172,7 +172,7 @@ class Channel(ABC):
 
     def add_late(self, s: ChannelSession, records: Trajectories) -> None:
         """Add checked records of users who were counted as absent. Raises ``ValueError`` by default."""
-        raise ValueError("submit_late: must be called on a session with separate noise for each batch")
+        raise ValueError("late = True: must be False without separate noise for each batch")
 
     def add_absent(self, s: ChannelSession, users: int) -> None:
         """Count users who sent nothing."""
@@ -486,7 +486,7 @@ class ChannelSession(Saveable):
             users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
             self.channel.add_absent(self, users)
 
-    def submit_many(self, trajectories: Trajectories, plan: int) -> None:
+    def submit_many(self, trajectories: Trajectories, plan: int, late: bool = False) -> None:
         """Add the trajectories of many users of the open plan. The sums are the same as with single calls.
 
         Parameters
@@ -495,6 +495,10 @@ class ChannelSession(Saveable):
             Raw records of n users: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)``.
         plan : int
             Number of the plan that these users followed (``open_plan.number`` while it was open).
+        late : bool
+            True if these are users whom an earlier batch counted as absent. The number of users does not
+            change then, so a batch can contain more records than its plans have users. Needs separate noise
+            for each batch.
 
         Raises
         ------
@@ -504,36 +508,17 @@ class ChannelSession(Saveable):
             randomize its own record.
         """
         with self._call():
-            records = self._checked_many("submit_many", trajectories, plan, self._awaited)
-            self.channel.add_many(self, records)
-
-    def submit_late(self, trajectories: Trajectories, plan: int) -> None:
-        """Add the trajectories of users whom an earlier batch counted as absent. They count in this batch.
-
-        The number of users does not change, because they were counted before. So a batch can contain more
-        records than its plans have users. Arguments and errors are those of :meth:`submit_many`, but at most
-        the absent users so far are allowed. Also raises ``ValueError`` if the mechanism has no separate noise
-        for each batch.
-        """
-        with self._call():
-            records = self._checked_many("submit_late", trajectories, plan, self._absent)
-            self.channel.add_late(self, records)
-
-    def _checked_many(self, what: str, trajectories: Any, plan: int, most: int) -> Any:
-        """Return checked copies of 1 to ``most`` trajectories of the open plan, whose number is ``plan``."""
-        self._check_open()
-        number = self.open_plan.number
-        if plan != number:
-            raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
-        if self._guarantee.trust in ("local", "shuffle"):
-            raise ValueError(
-                f"{what}: a {self._guarantee.trust} session takes randomized messages only, {ON_DEVICE}"
-            )
-        kind = self.channel.records
-        if not isinstance(trajectories, kind):
-            raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be {kind.__name__}")
-        users = checks.integer("len(trajectories)", len(trajectories), 1, most)
-        return self.channel.checked(self, trajectories, users)
+            self._check_open()
+            if plan != (number := self.open_plan.number):
+                raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
+            if (how := self._guarantee.trust) in ("local", "shuffle"):
+                raise ValueError(f"submit_many: a {how} session takes randomized messages only, {ON_DEVICE}")
+            if not isinstance(trajectories, kind := self.channel.records):
+                raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be {kind.__name__}")
+            most = self._absent if late else self._awaited
+            users = checks.integer("len(trajectories)", len(trajectories), 1, most)
+            add = self.channel.add_late if late else self.channel.add_many
+            add(self, self.channel.checked(self, trajectories, users))
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add many simulated users of the open plan in one call, from their exact sums.

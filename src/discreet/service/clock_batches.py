@@ -2,7 +2,7 @@
 
 Release i + 1 is made at the time tau = start + (i + 1) * ``every``. Batch i contains the answers that were
 stored between release i and release i + 1, whatever plan their users hold. During batch i, users get at most
-n_i = t_(i+1) - t_i places, on the plans of release i and in the order in which they ask. Places that nobody
+n_i = t_(i+1) - t_i places, on the plans of release i and in the order in which they ask. Places that no user
 took, and users who have not answered, count as absent. If such a user answers later, the answer counts in the
 batch that is open then. So the number of answers in a batch can exceed n_i.
 
