@@ -366,6 +366,7 @@ class World:
     """One simulation."""
 
     now: World
+    checks_age = False  # True: at the end, a copy is put back that is 2 to 6 s old
 
     def __init__(self, seed: int, kind: StoreName, client: Callable[..., Any] | None = None) -> None:
         self.system = System(seed)
@@ -405,7 +406,8 @@ class World:
         self.lossy, self.odd_clocks = on(0.05), on(0.5)
         self.system.slow = on(0.03, 0.3 if kind == "dictionary" else 0.6)
         self.system.faults = Faults(on(0.003), on(0.02), on(0.02), on(0.03, 0.2), tear=on(0.03))
-        self.restoring, self.checks_age = rng.random() < 0.4, rng.random() < 0.25
+        self.restoring, checks_age = rng.random() < 0.4, rng.random() < 0.25
+        self.checks_age = self.checks_age or checks_age
         self.chaotic, self.calm = True, 0.0
         # without steps of the clock, and threads that read it and are then held up
         self.timely = not self.system.slow
