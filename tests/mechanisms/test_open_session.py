@@ -35,15 +35,13 @@ class Counted(Central):
 @pytest.mark.parametrize("source", [lambda run: Seeded(4, run), lambda run: Secure(1024)])
 def test_a_mechanism_is_chosen_once_for_the_same_query_and_schedule(source: Any) -> None:
     """The sessions are those that ``start`` opens: equal guarantees, and equal noise if it is seeded."""
-    privatizer = Counted(epsilon=1.0)
-    start = mechanism_reused(privatizer.start)
+    privatizer = Counted(epsilon=1.0, release="tree")
+    start, plain = mechanism_reused(privatizer.start), Central(epsilon=1.0, release="tree")
     queries, schedule = [CountQuery(Layout(2, 2, horizon)) for horizon in (1, 3)], Schedule(4)
     before = Counted.chosen
     for run in range(3):
         for query in queries:
-            one, other = (
-                begin(query, schedule, source(run)) for begin in (start, Central(epsilon=1.0).start)
-            )
+            one, other = (begin(query, schedule, source(run)) for begin in (start, plain.start))
             assert one.guarantee == other.guarantee
             for session in (one, other):
                 session.release()
