@@ -47,6 +47,20 @@ def test_table_of_mean_one_to_the_last_bit():
     assert list(values[:30]) == floors[:30]
 
 
+@pytest.mark.parametrize("mean", [*MEANS, skellam_noise.LARGEST_MEAN])
+def test_many_words_are_read_as_few(mean):
+    """Many words are found by their leading bits, also beside boundaries of the table and of these bits."""
+    _, values = skellam_noise._table(mean, 64)
+    taken, starts = set(values), [i << 50 for i in range(1, 2**14, 37)]
+    near = [value + one for value in (*values, *starts) for one in (-1, 1)]
+    words = [word for word in near if 0 < word < 2**64 and word not in taken]
+    many = skellam_noise.poisson(mean, len(words), Scripted(*words))
+    parts = [words[i : i + 100] for i in range(0, len(words), 100)]
+    few = [skellam_noise.poisson(mean, len(part), Scripted(*part)) for part in parts]
+    assert len(words) > 600
+    assert many.tolist() == np.concatenate(few).tolist()
+
+
 def test_ties_are_resolved_by_more_bits():
     first, values = skellam_noise._table(7, 64)
     _, longer = skellam_noise._table(7, 128)

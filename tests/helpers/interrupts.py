@@ -4,6 +4,7 @@ import linecache
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,7 +26,7 @@ def _no_signal_comes(frame: FrameType) -> bool:
 
 
 class _Within(dict[CodeType, bool]):
-    """Whether code is in one of the files."""
+    """Whether code is in one of the files. Found once for all calls."""
 
     def __init__(self, files: tuple[str, ...]) -> None:
         self._files = files
@@ -33,6 +34,11 @@ class _Within(dict[CodeType, bool]):
     def __missing__(self, code: CodeType) -> bool:
         self[code] = code.co_filename.endswith(self._files)
         return self[code]
+
+
+@cache
+def _within(files: tuple[str, ...]) -> _Within:
+    return _Within(files)
 
 
 def interrupted(
@@ -48,7 +54,7 @@ def interrupted(
     is none between the last line of a ``with`` and the call that gives back its lock, and none at ``try``,
     though these are lines. They are left alone, and so are functions named in ``besides``.
     """
-    left, within = at, _Within(files)
+    left, within = at, _within(files)
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
         nonlocal left
@@ -76,7 +82,7 @@ def called_within(
     call: Callable[[], object], at: int, visit: Callable[[], object], *, files: tuple[str, ...] = SESSION
 ) -> int:
     """Call ``visit`` at the ``at``-th line of ``files`` in ``call``. Return how many lines there were."""
-    seen, within = 0, _Within(files)
+    seen, within = 0, _within(files)
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal seen

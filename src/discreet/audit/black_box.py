@@ -80,6 +80,7 @@ from discreet.mechanisms.interfaces import ProblemSpec, Session
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery
 from discreet.mechanisms.local.noisy_vector_session import NoisyVectorEncoder
 from discreet.mechanisms.local.randomized_response import StepReports
+from discreet.mechanisms.open_session import mechanism_reused
 from discreet.mechanisms.query_queue import Response
 from discreet.mechanisms.seeded_rng import SeededRng
 
@@ -788,6 +789,11 @@ def sample(
     spec = people.spec
     query = learner.query(spec)
     schedule = learner.schedule(spec)
+    begin = mechanism_reused(start)
+
+    def start_again(_: Any, __: Schedule, randomness: Any) -> Session:
+        return begin(query, schedule, randomness)  # the learner's query and schedule are the same in all runs
+
     session = start(query, schedule, Seeded(seed))
     known = _likelihood(lambda: start(query, schedule, Seeded(seed)), query, people, learner)
     local = session.guarantee.trust == "local" and restart is None
@@ -798,7 +804,7 @@ def sample(
         else:
             worlds.append(
                 [
-                    play(start, learner, people, world, Seeded(seed, 2 * r + world), restart)
+                    play(start_again, learner, people, world, Seeded(seed, 2 * r + world), restart)
                     for r in range(runs)
                 ]
             )

@@ -28,6 +28,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ from discreet.core.rng import Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.mechanisms.interfaces import Budget, ProblemSpec
 from discreet.mechanisms.linear.linear_queries import LinearQuery
+from discreet.mechanisms.open_session import mechanism_reused
 from discreet.mechanisms.query_queue import Response
 from discreet.mechanisms.seeded_rng import SeededRng
 
@@ -229,6 +231,25 @@ class _Pool:
     noise: Floats
     samples: int
 
+    @cached_property
+    def _covariance(self) -> Floats:
+        covariance: Floats = self.noise @ self.noise.T / self.samples
+        return covariance
+
+    @cached_property
+    def _axes(self) -> dict[bytes, tuple[Floats, Floats]]:
+        return {}
+
+    def axes(self, kept: Any) -> tuple[Floats, Floats]:
+        """Return eigenvalues and eigenvectors of the covariance of the outputs ``kept`` (ascending indices).
+
+        Many shifts move the same outputs, so the result is stored.
+        """
+        key = kept.tobytes()
+        if key not in self._axes:
+            self._axes[key] = np.linalg.eigh(self._covariance[np.ix_(kept, kept)])
+        return self._axes[key]
+
 
 def _pools(seeds: Sequence[Outputs]) -> list[_Pool]:
     found: list[_Pool] = []
@@ -261,14 +282,13 @@ def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -
             return math.inf
         if not pool.rows.size:
             continue
-            # A subset of outputs also gives a lower bound. Use the outputs with the largest shifts, and
-            # few
-            # enough of them for a good estimate.
+        # A subset of outputs also gives a lower bound. Use the outputs with the largest shifts, and few
+        # enough of them for a good estimate.
         own = moved[pool.rows]
         effective = pool.samples * (0.4 if laplace else 1.0)
-        kept = np.argsort(-np.abs(own).max(axis=1), kind="stable")[: int(effective // 4)]
-        own, noise = own[kept], pool.noise[kept]
-        values, axes = np.linalg.eigh(noise @ noise.T / pool.samples)
+        kept = np.sort(np.argsort(-np.abs(own).max(axis=1), kind="stable")[: int(effective // 4)])
+        own = own[kept]
+        values, axes = pool.axes(kept)
         seen = values > 1e-12 * values[-1]
         if np.abs(axes[:, ~seen].T @ own).max(initial=0.0) > 1e-5 * largest:
             return math.inf
@@ -314,7 +334,7 @@ def replay_box(
     alarm : probability of a false alarm
     budget : budget of the privatizer. Some learners choose options from it
     """
-    learner = learner or reactive(start)
+    learner, start = learner or reactive(start), mechanism_reused(start)
     spec = _spec(learner, budget, users)
     number = spec.users or 48
     session: Any = start(learner.query(spec), learner.schedule(spec), Seeded(seed))

@@ -46,6 +46,7 @@ from discreet.core.rng import Randomness, Secure, SecureRng
 from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.interfaces import Budget, ProblemSpec
 from discreet.mechanisms.linear.linear_queries import LinearQuery
+from discreet.mechanisms.open_session import mechanism_reused
 from discreet.mechanisms.seeded_rng import SeededRng
 
 __all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
@@ -123,7 +124,7 @@ def noise_table(
     The result is None if no noise of a known distribution is claimed. Raises ``ValueError`` if the privatizer
     rejects the query, the schedule or the source.
     """
-    times = [int(time) for time in schedule.release_times if time > 0]
+    times, start = [int(time) for time in schedule.release_times if time > 0], mechanism_reused(start)
     session: Any = start(query, schedule, cast(Any, source(0)))
     local = session.guarantee.trust == "local"
     session.release()

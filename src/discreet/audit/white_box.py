@@ -75,6 +75,7 @@ from discreet.mechanisms.interfaces import Budget, ProblemSpec, Session
 from discreet.mechanisms.linear.linear_queries import LinearQuery
 from discreet.mechanisms.local import randomized_response as local_reports
 from discreet.mechanisms.local.randomized_response import ReportEncoder
+from discreet.mechanisms.open_session import mechanism_reused
 from discreet.mechanisms.query_queue import Response
 from discreet.mechanisms.seeded_rng import SeededRng
 
@@ -637,7 +638,7 @@ def white_box(
     restart : function that saves a session and returns the restored session
     """
     users = checks.integer("users", users, 4, 64)
-    learner, layout = learner or reactive(start), layout or Layout(6, 2, 20)
+    learner, layout, start = learner or reactive(start), layout or Layout(6, 2, 20), mechanism_reused(start)
     linear = audit_linear.game_of(learner, users, budget, horizon=4)
     spec = ProblemSpec(layout, users) if linear is None else linear.spec
     kind = _PrivatizerBench if linear is None else _LinearBench

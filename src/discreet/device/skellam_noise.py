@@ -37,6 +37,8 @@ Ints = NDArray[np.int64]
 __all__ = ["LARGEST_MEAN", "MOST_VARIANCE", "poisson", "skellam"]
 
 _WORD = 64
+_LEADING = 14
+_GUIDED = 128  # fewest words for which the guide by leading bits is faster than a search
 
 
 @lru_cache(maxsize=64)
@@ -87,11 +89,14 @@ def _certified(mean: int, bits: int, precision: int) -> tuple[int, tuple[int, ..
 
 
 @lru_cache(maxsize=64)
-def _floors(mean: int) -> tuple[int, NDArray[np.uint64]]:
+def _floors(mean: int) -> tuple[int, NDArray[np.uint64], NDArray[np.int32]]:
+    """Return the first k, the table of 64 bits, and for each i how many of its entries are at most i 2^50."""
     first, values = _table(mean, _WORD)
     table = np.array(values, np.uint64)
-    table.flags.writeable = False
-    return first, table
+    starts = np.arange(2**_LEADING, dtype=np.uint64) << np.uint64(_WORD - _LEADING)
+    guide = np.append(np.searchsorted(table, starts, side="right"), table.size).astype(np.int32)
+    table.flags.writeable = guide.flags.writeable = False
+    return first, table, guide
 
 
 def poisson(mean: int, size: int, source: WordCoins) -> Ints:
@@ -110,9 +115,15 @@ def poisson(mean: int, size: int, source: WordCoins) -> Ints:
 
 
 def _inverted(mean: int, size: int, source: WordCoins) -> Ints:
-    first, floors = _floors(mean)
+    first, floors, guide = _floors(mean)
     drawn = np.asarray(source.words(size), np.uint64)
-    at = np.searchsorted(floors, drawn, side="right")
+    if size < _GUIDED:
+        at = np.searchsorted(floors, drawn, side="right")
+    else:  # the leading bits determine most places
+        part = (drawn >> np.uint64(_WORD - _LEADING)).astype(np.int64)
+        at = guide[part].astype(np.int64)
+        split = np.flatnonzero(guide[part + 1] != at)
+        at[split] = np.searchsorted(floors, drawn[split], side="right")
     found = (first + at).astype(np.int64)
     tied = (floors[np.maximum(at, 1) - 1] == drawn) | (drawn == 0)
     for i in np.flatnonzero(tied).tolist():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from discreet.core.releases import Schedule
@@ -9,7 +10,7 @@ from discreet.core.rng import Randomness
 from discreet.mechanisms.interfaces import Mechanism, Session
 from discreet.mechanisms.open_stream import stream_of
 
-__all__ = ["Proposes", "session_of"]
+__all__ = ["Proposes", "mechanism_reused", "session_of"]
 
 
 def session_of(mechanism: Any, randomness: Randomness) -> Session:
@@ -35,3 +36,25 @@ class Proposes:
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
         """Return a session of :meth:`mechanism`. Raises the ``ValueError`` of :meth:`mechanism`."""
         return session_of(self.mechanism(query, schedule, randomness), randomness)
+
+
+def mechanism_reused(start: Callable[..., Session]) -> Callable[..., Session]:
+    """Return a function that opens the same sessions as ``start``, and chooses each mechanism once.
+
+    The choice of a mechanism can take longer than a short session. It depends on the query, the schedule and
+    the kind of randomness only. Calls with the same objects therefore open sessions of one mechanism, which
+    is frozen. Other functions than :meth:`Proposes.start` are returned as they are.
+    """
+    privatizer = getattr(start, "__self__", None)
+    if getattr(start, "__func__", None) is not Proposes.start or privatizer is None:
+        return start
+    chosen: dict[tuple[Any, ...], tuple[Any, Schedule, Mechanism]] = {}
+
+    def begin(query: Any, schedule: Schedule, randomness: Randomness) -> Session:
+        grid = getattr(randomness, "reward_grid", None)
+        key = id(query), id(schedule), type(randomness), grid
+        if key not in chosen:  # the entry keeps both objects, so their addresses name no others
+            chosen[key] = query, schedule, privatizer.mechanism(query, schedule, randomness)
+        return session_of(chosen[key][2], randomness)
+
+    return begin

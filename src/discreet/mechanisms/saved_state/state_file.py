@@ -77,6 +77,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -149,6 +150,11 @@ STATE = FileLayout(b"\x89discreet-state\n", 3, "a saved state", (2,))
 # ------------------------------------------------------------------------------ values as JSON
 
 
+@cache
+def _parameters(kind: type) -> tuple[str, ...]:
+    return tuple(inspect.signature(kind).parameters)
+
+
 def _encode(name: str, value: Any, classes: Classes, arrays: list[np.ndarray[Any, Any]]) -> Any:
     if value is None or isinstance(value, str):
         return value
@@ -175,7 +181,7 @@ def _encode(name: str, value: Any, classes: Classes, arrays: list[np.ndarray[Any
     kind = WRITTEN_NAMES.get(type(value).__name__, type(value).__name__)
     if classes.get(kind) is not type(value):
         raise ValueError(f"{name}: a {kind} cannot be saved")
-    fields = {key: getattr(value, key) for key in inspect.signature(classes[kind]).parameters}
+    fields = {key: getattr(value, key) for key in _parameters(classes[kind])}
     return {
         kind: {key: _encode(f"{name}.{key}", item, classes, arrays) for key, item in fields.items()},
     }
