@@ -1,10 +1,12 @@
 """Messages a second through the policy service, over real HTTP on this machine.
 
-``python benchmarks/service_load.py [--people 60000] [--trust central] [--connections 32] [--rate 2000]``
+``python benchmarks/service_load.py [--people 60000] [--trust central] [--connections 32] [--rate 2000]
+[--contexts]``
 
 One process serves (SQLite, ``synchronous = FULL``); this one sends, by open connections that each wait for
-their answer, every message by a request of its own, S = 6, A = 2, H = 20. Places are taken before the clock
-runs (1 000 tickets a request), as people take them before they act. With ``--rate`` requests begin on a fixed
+their answer, every message by a request of its own, S = 6, A = 2, H = 20 (``--contexts``: ten real-valued
+columns, five actions). Places are taken before the clock runs (1 000 tickets a request), as people take them
+before they act. With ``--rate`` requests begin on a fixed
 clock and latency counts from when they were due; without, as fast as answers come. Printed: messages a
 second, latency, the server's CPU time for a message, its memory at the end, and GET /plan. Batches below
 1 000 people are left out: they end before there is any load.
@@ -34,6 +36,7 @@ from discreet.service.dry_run import promised_by
 from discreet.service.study_config import study_of
 
 SIZES = {"states": 6, "actions": 2, "horizon": 20}
+COLUMNS = 10  # with --contexts
 SERVER = """
 import json, sys
 from pathlib import Path
@@ -93,6 +96,11 @@ def bodies(trust: str, places: list[PlanReservation]) -> list[bytes]:
     """Messages of people who did something, encoded as their devices would."""
     draw, found = np.random.default_rng(0), []
     for place in places:
+        if place.features is not None:
+            x = draw.uniform(-1, 1, COLUMNS).tolist()
+            sent = place.message([x], [place.action(0, x)], [float(draw.integers(0, 2))])
+            found.append(json.dumps(dict(sent.table)).encode())
+            continue
         states = draw.integers(0, SIZES["states"], SIZES["horizon"] + 1).tolist()
         actions = [place.action(h, s) for h, s in enumerate(states[:-1])]
         rewards = draw.integers(0, 2, SIZES["horizon"]).astype(float)
@@ -108,13 +116,22 @@ def main() -> None:
     parser.add_argument("--trust", choices=("central", "local"), default="central")
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--rate", type=float)
+    parser.add_argument("--in-flight", type=int, default=100, help="least number of open places")
+    parser.add_argument("--contexts", action="store_true", help="ten real-valued columns, five actions")
     parser.add_argument("--plans", type=int, default=20_000)
     given = parser.parse_args()
     budget = {"epsilon": 1.0, "delta": 1e-6} if given.trust == "central" else {"epsilon": 4.0}
     study = {
         "name": "load", "world": {**SIZES, "users": given.people}, "learner": {"name": "noise-aware"},
         "privatizer": {"name": given.trust, **budget}, "schedule": {"replan_growth": 2.0},
+        "serving": {"in_flight_least": given.in_flight},
     }  # fmt: skip
+    if given.contexts:
+        study |= {
+            "world": {"actions": 5, "users": given.people}, "schedule": {},
+            "context": {"columns": {f"x{i}": {"range": [-1, 1]} for i in range(COLUMNS)}},
+            "learner": {"name": "linear-bandit"},
+        }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

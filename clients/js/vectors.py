@@ -21,8 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from discreet.device.context_form import ContextForm
+from discreet.device.context_policy import chosen_actions
 from discreet.device.count_device import CountDevice
 from discreet.device.discrete_noise import ExactCoins, discrete_gaussian, discrete_laplace
+from discreet.device.feature_map import FeatureMap
+from discreet.device.linear_device import LinearDevice
 from discreet.device.randomized_response_device import GRID, Randomizer, ReportDevice
 from discreet.device.shuffle_encoder import ShuffleEncoder
 from discreet.device.shuffle_payload import COIN, Family, SessionConfig
@@ -128,6 +132,99 @@ def _bit_forms() -> dict[str, SessionConfig]:
     return found
 
 
+def _maps() -> dict[str, FeatureMap]:
+    """Ranges, forms and bases; the last has more features than NumPy adds in one run."""
+    ranges = {"age": (18.0, 90.0), "pulse": (30.0, 200.5), "x": (-1e308, 1e308)}
+    wide = {f"x{i}": (-1.0, 1.0) for i in range(10)}
+    fourier = ("fourier", 6, 0.7, 2**40 + 1)
+    return {
+        "linear": FeatureMap(ranges, 3),
+        "ten columns": FeatureMap(wide, 5),
+        "long": FeatureMap(wide, 2, radius=0.5),
+        "shared": FeatureMap(ranges, 3, "shared", intercept=False),
+        "poly": FeatureMap(ranges, 2, basis=("poly", 2)),
+        "tiles": FeatureMap(ranges, 2, basis=("tiles", 4, 7)),
+        "fourier": FeatureMap(ranges, 2, "shared", basis=fourier, radius=0.9),
+        "one feature": FeatureMap({"x": (0.0, 1.0)}, 2, intercept=False),
+        "many features": FeatureMap(wide | {f"y{i}": (0.0, 1.0) for i in range(6)}, 2, basis=("poly", 2)),
+    }
+
+
+def _context(features: FeatureMap, dice: random.Random) -> Any:
+    """A context with a number out of its range, or a missing one."""
+    limits = list(features.ranges.values()) * (1 if features.form == "per_action" else features.actions)
+    x: list[float | None] = [dice.uniform(low / 2, high / 2) * 2 for low, high in limits]
+    x[dice.randrange(len(x))] = dice.choice([None, 1e308, -2e5])
+    row = len(features.ranges)
+    return x if features.form == "per_action" else [x[at : at + row] for at in range(0, len(x), row)]
+
+
+def _context_cases() -> list[dict[str, Any]]:
+    """Features and actions of contexts."""
+    found = []
+    for name, features in _maps().items():
+        context, normal = _context(features, random.Random(name)), np.random.default_rng(len(name)).normal
+        policy = normal(size=(features.blocks, features.dimension))
+        plans = [{"random": np.zeros(1)}]
+        if features.dimension < 20:
+            root = normal(size=(*policy.shape, features.dimension))
+            plans.append({"random": np.zeros(1), "bonus": root @ np.swapaxes(root, 1, 2)})
+        given, clipped = np.array(context, np.float64), features.clipped(context)
+        sent = clipped.astype(object)
+        sent[np.isnan(clipped)] = None
+        phi, rng = features(given[None]), np.random.default_rng(0)  # nothing is drawn
+        found.append(
+            {
+                "name": name,
+                "features": features.to_dict(),
+                "x": context,
+                "clipped": sent.tolist(),
+                "phi": np.atleast_2d(phi[0]).tolist(),
+                "exact": features.basis[0] != "fourier",
+                "policy": policy.tolist(),
+                "plans": [{key: one.tolist() for key, one in plan.items()} for plan in plans],
+                "actions": [
+                    int(chosen_actions(policy, plan, phi, features.form == "shared", rng)[0])
+                    for plan in plans
+                ],
+            }
+        )
+    return found
+
+
+def _context_forms() -> dict[str, LinearDevice]:
+    """Noises of several scales, in units of the cells."""
+    found = {}
+    for at, (name, features) in enumerate(_maps().items()):
+        form = ContextForm(
+            states=1, actions=features.actions, horizon=1, mask=None, names=("gram", "response"),
+            features=features,
+        )  # fmt: skip
+        grid, family = (1024, "gaussian") if at % 2 else (2, "laplace")
+        scales = [0.4, 17.123456789, 5e6][at % 3] * np.array([1.25 if one[2] else 1.0 for one in form.blocks])
+        if features.dimension < 30:
+            units = form.units(grid)
+            found[name] = LinearDevice(form, family, form.offsets, scales, units, grid, 2**63 + at)
+    return found
+
+
+def _context_message(name: str, device: LinearDevice, dice: random.Random) -> dict[str, Any]:
+    features: FeatureMap = device.form.features  # type: ignore[attr-defined]
+    states, known = [_context(features, dice)], device.guarantee
+    action, reward = dice.randrange(features.actions), dice.choice([0.0, 1.0, 0.3])
+    plan, stream = dice.choice([1, 2, 300, 2**40 + 1]), Stream(name)
+    given = np.array(states, np.float64)
+    message = device(plan, {}, given, [action], [reward], ExactCoins(stream.below))
+    return {
+        "name": name,
+        "form": base64.b64encode(device.to_bytes()).decode(),
+        "guarantee": {"epsilon": known.epsilon, "rho": known.rho},
+        "at 1e-6": known.epsilon_at(1e-6) if known.rho is not None else None,
+        "plan": plan, "policy": None, "states": states, "actions": [action], "rewards": [reward],
+        "message": base64.b64encode(message).decode(), "bytes": stream.used,
+    }  # fmt: skip
+
+
 def _life(rows: Any, horizon: int, dice: random.Random) -> tuple[list[int], list[int], list[float]]:
     states = [dice.randrange(3) for _ in range(horizon + 1)]
     actions = [dice.choice([a for a in range(2) if rows is None or rows[s][a] >= 0]) for s in states[:-1]]
@@ -203,10 +300,13 @@ def vectors() -> dict[str, Any]:
             return ShuffleEncoder(form, plan)(*map(np.array, life), stream)
 
         messages.append(_case(f"bits, {name}", bits, shuffled, dice, None))
+    for name, sums in _context_forms().items():
+        messages.append(_context_message(f"contexts, {name}", sums, random.Random(name)))
     return {
         "about": (__doc__ or "").split("\n\n")[1].replace("\n", " "),
         "draws": _draws(),
         "messages": messages,
+        "contexts": _context_cases(),
     }
 
 

@@ -8,6 +8,7 @@ import base64
 import json
 import math
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from serving import a_key, a_writer, begun, context_table, placed
 from serving import stopped as time
+from waiting import wait_until
 
 from discreet.core.releases import Message, Plan
 from discreet.core.rng import Seeded
@@ -340,3 +342,44 @@ def test_people_over_http_and_what_is_published(tmp_path: Path, trust: str) -> N
         assert not isinstance(study.randomness, Seeded)
         with Client(url, promised=promised_by(study)) as client, pytest.raises(Turned, match="spent|counted"):
             client.send(client.place(tickets[0]).message([[0.0] * 4], [0], [0.0]))
+
+
+@pytest.mark.service
+@pytest.mark.timeout(1800)
+def test_killed_processes_make_the_releases_of_a_run(tmp_path: Path) -> None:
+    """``kill -9`` under load: all who were told 202 are counted once, and no release differs in a bit."""
+    from .test_killed import Process, everybody
+
+    content = context_table(120)
+    process, luck = Process(tmp_path, content, "seeded"), random.Random(9)
+    study, counted = study_of(content).rehearsed(), dict[int, tuple[int, Any]]()
+    process.start()
+    try:
+        store, failed = Store(process.database), list[BaseException]()
+        tickets = store.new_tickets(120)
+
+        def load() -> None:
+            try:
+                everybody(process.url, study, tickets, counted)
+            except BaseException as error:
+                failed.append(error)
+
+        people = threading.Thread(target=load)
+        people.start()
+        kills = 0
+        while kills < 4 and people.is_alive():
+            people.join(luck.expovariate(1.0))
+            process.kill()
+            process.start()
+            kills += 1
+        people.join(1200)
+        wait_until(lambda: store.about()["over"])
+    finally:
+        process.kill()
+    if failed:
+        raise failed[0]
+    assert len(counted) == 120
+    assert kills >= 1
+    sent = [(number, record, {}) for number, record in (counted[user] for user in range(120))]
+    releases, _ = repeated(study, store, sent)
+    assert [store.exact_release(n) for n in range(int(store.about()["turn"]) + 1)] == releases

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import a_key, a_study
+from serving import a_key, a_study, context_table
 from waiting import wait_until
 
 from discreet.service.dry_run import promised_by
 from discreet.service.server import both_in_background, in_background
+from discreet.service.study_config import study_of
 
 NODE = os.environ.get("DISCREET_NODE") or shutil.which("node")  # of another version, by its path
 pytestmark = [pytest.mark.service, pytest.mark.skipif(NODE is None, reason="no node")]
@@ -64,8 +65,8 @@ def test_the_package_is_whole_and_every_kind_of_module_takes_it(tmp_path: Path) 
     assert (kept / "LICENSE").read_text() == (FOLDER.parents[1] / "LICENSE").read_text()
     subprocess.run([tools / "publint", "--strict", kept], check=True, capture_output=True)
     names = (
-        "Client,CountDevice,Guarantee,Guest,Message,NoAnswer,Place,ReportDevice,ShuffleEncoder,Turned,"
-        "deviceOf"
+        "Client,ContextDevice,CountDevice,FeatureMap,Guarantee,Guest,Message,NoAnswer,Place,ReportDevice,"
+        "ShuffleEncoder,Turned,deviceOf"
     )
     show = "console.log(Object.keys(found).sort().join());"
     (tmp_path / "a.cjs").write_text(f'const found = require("discreet-client"); {show}')
@@ -102,6 +103,25 @@ def test_people_in_node_are_counted(tmp_path: Path, randomizer: str) -> None:
             lambda: int(service.store.about()["turn"]) >= 4, lambda: service.failed
         )  # 1, 2, 4, 8 people
         release = service.store.release(int(service.store.about()["turn"]))
+        assert release is not None
+        assert json.loads(release[0])["users"] == users
+        assert service.writer.refused == 0
+
+
+@pytest.mark.parametrize("form", ["per_action", "shared"])
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_people_in_node_with_contexts_are_counted(tmp_path: Path, trust: str, form: str) -> None:
+    content = context_table(40, trust)
+    content["context"]["form"] = form
+    study, users = study_of(content), 12
+    key = a_key(tmp_path)
+    with in_background(study, tmp_path / "a.db", key) as (url, service):
+        tickets = service.store.new_tickets(users)
+        said = node("example/person.js", url, key.public, promised_by(study), *tickets)
+        answers = [json.loads(line) for line in said.splitlines()]
+        assert [one["status"] for one in answers] == ["counted"] * users
+        wait_until(lambda: int(service.store.about()["turn"]) >= 2, lambda: service.failed)  # 8, 12 people
+        release = service.store.release(2)
         assert release is not None
         assert json.loads(release[0])["users"] == users
         assert service.writer.refused == 0

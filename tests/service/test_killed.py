@@ -109,7 +109,8 @@ def everybody(url: str, study: Any, tickets: list[str], counted: dict[int, tuple
             sent = []
             for user, (place, (record, coins)) in enumerate(zip(places, lives, strict=True), came):
                 device = coins if study.local and study.randomness.kind == "seeded" else None
-                message = place.message(record.states, record.actions, record.rewards, device)
+                states = record.states if place.features is None else record.contexts
+                message = place.message(states, record.actions, record.rewards, device)
                 sent.append(pool.submit(tells, user, place, record, message))
             for one in sent:
                 one.result()

@@ -4,7 +4,7 @@
  * PROMISED is what she was told: an epsilon, "central", or "shuffle" (then URL is the shuffler's).
  *
  * What she does here is made up: in every state she follows the plan, moves on to the next state, and is content
- * (reward 1) where the action was the last one.
+ * (reward 1) where the action was the last one. In a study with contexts her columns are random numbers.
  */
 import { Client, Turned } from "../src/index.js";
 
@@ -27,6 +27,13 @@ async function placed(ticket) {
 
 for (const ticket of tickets) {
   const place = await placed(ticket);
+  if (place.features) {
+    const row = () => world.features.ranges.map((/** @type {[string, number, number]} */ [, low, high]) => low + (high - low) * Math.random());
+    const x = place.features.form === "shared" ? Array.from({ length: world.actions }, row) : row();
+    const action = place.action(0, x);
+    console.log(JSON.stringify(await client.send(place.message([x], [action], [world.rewards[action === 0 ? 1 : 0]]))));
+    continue;
+  }
   const [states, actions, rewards] = [[0], /** @type {number[]} */ ([]), /** @type {number[]} */ ([])];
   for (let h = 0; h < place.horizon; h++) {
     const action = place.action(h, states[h]);

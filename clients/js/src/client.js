@@ -23,11 +23,13 @@ import { fromBase64, fromHex, toBase64, toHex } from "./bytes.js";
 import { ExactCoins } from "./coins.js";
 import { subtle, web } from "./crypto.js";
 import { deviceOf } from "./device.js";
+import { Draws, FeatureMap } from "./features.js";
 import { checked } from "./pairs.js";
+import { checkedRecord } from "./sums.js";
 
 /** @typedef {import("./device.js").Device} Device */
 /** @typedef {import("./guarantee.js").Guarantee} Guarantee */
-/** Publication of the service. @typedef {{identity: string, trust: string, turn: number, over: boolean, plans: {number: number, users: number, policy: any}[], fallback?: number | null, world: {states: number, actions: number, horizon: number, rewards: [number, number], mask: boolean[][] | null}, form: string | null, shuffler?: {url: string, key: string} | null}} Book */
+/** Publication of the service. @typedef {{identity: string, trust: string, turn: number, over: boolean, plans: {number: number, users: number, policy: any, context?: any}[], fallback?: number | null, world: {states: number, actions: number, horizon: number, rewards: [number, number], mask: boolean[][] | null, features?: any}, form: string | null, shuffler?: {url: string, key: string} | null}} Book */
 /** @typedef {(input: string, init?: RequestInit) => Promise<Response>} Fetch */
 
 const SERVICE = "discreet/1"; // value of "service" in every answer of the service
@@ -155,20 +157,28 @@ function isPlan(found) {
 
 /** A published policy for a user without a place. The user sends nothing. */
 export class Guest {
-  /** @param {Book["plans"][number]} plan @param {Book} book */
-  constructor(plan, book) {
+  #draws = new Draws();
+
+  /** @param {Book["plans"][number]} plan @param {Book} book @param {FeatureMap | null} [features] map of contexts */
+  constructor(plan, book, features = null) {
     /** Number of the plan. */
     this.number = plan.number;
-    /** (H, S) actions, or (H, S, A) probabilities. @type {any} */
+    /** (H, S) actions, (H, S, A) probabilities, or (blocks, p) coefficients of contexts. @type {any} */
     this.policy = plan.policy;
+    /** Arrays that tell users with contexts how to explore. @type {any} */
+    this.context = plan.context;
+    /** Public map of contexts; null in a study with states. */
+    this.features = features;
     this.horizon = book.world.horizon;
   }
 
   /**
-   * The action of the policy at step h in a state. If the policy is stochastic, the action is drawn with the
-   * system's random generator. @param {number} h @param {number} state @returns {number}
+   * The action of the policy at step h in a state, or for a context. If the policy is stochastic, the action is drawn
+   * with the system's random generator; with contexts, all calls use the same random numbers.
+   * @param {number} h @param {any} state a state, or the numbers of one context (null: missing) @returns {number}
    */
   action(h, state) {
+    if (this.features) return this.features.action(this, state, this.#draws);
     const found = this.policy[h]?.[state];
     if (found === undefined) throw new RangeError(`step ${h}, state ${state}: must be of the study's world`);
     if (typeof found === "number") return found;
@@ -192,9 +202,9 @@ export class Place extends Guest {
   #until;
   #encoded = false;
 
-  /** @param {string} ticket @param {number} seconds @param {Book["plans"][number]} plan @param {Book} book @param {Device | null} device @param {number} [until] */
-  constructor(ticket, seconds, plan, book, device, until = 0) {
-    super(plan, book);
+  /** @param {string} ticket @param {number} seconds @param {Book["plans"][number]} plan @param {Book} book @param {Device | null} device @param {number} [until] @param {FeatureMap | null} [features] */
+  constructor(ticket, seconds, plan, book, device, until = 0, features = null) {
+    super(plan, book, features);
     this.#ticket = ticket;
     this.#until = until;
     this.#book = book;
@@ -210,9 +220,9 @@ export class Place extends Guest {
   }
 
   /**
-   * Encode the message about one trajectory: H + 1 states, H actions, H rewards in the study's units. Throws a
-   * RangeError for an entry out of range, and an Error if a message was encoded before.
-   * @param {readonly number[]} states @param {readonly number[]} actions @param {readonly number[]} rewards
+   * Encode the message about one trajectory: H + 1 states (or one context), H actions, H rewards in the study's units.
+   * Throws a RangeError for an entry out of range, and an Error if a message was encoded before.
+   * @param {readonly any[]} states @param {readonly number[]} actions @param {readonly number[]} rewards
    * @param {import("./coins.js").Bytes} [bytes] random generator; default: the system's
    * @returns {Message}
    */
@@ -230,14 +240,21 @@ export class Place extends Guest {
       const sent = this.device.message(this.number, this.policy, { states, actions, rewards: scaled }, bytes);
       table = { ticket: this.#ticket, message: toBase64(sent) };
     } else {
-      const { states: sizes, actions: choices, horizon, mask } = this.#book.world;
-      const row = (/** @type {number} */ state, /** @type {number} */ action) => (mask === null || mask[state][action] ? 0 : -1);
-      checked({ states: sizes, actions: choices, horizon, row }, { states, actions, rewards: earned.map(() => 0) });
       const nonce = toHex(web.getRandomValues(new Uint8Array(16)));
-      table = { ticket: this.#ticket, plan: this.number, nonce, states: [...states], actions: [...actions], rewards: earned };
+      const own = this.#raw({ states, actions, rewards: earned.map(() => 0) });
+      table = { ticket: this.#ticket, plan: this.number, nonce, ...own, actions: [...actions], rewards: earned };
     }
     this.#encoded = true;
     return new Message(table, this.number, this.#until);
+  }
+
+  /** The checked states, or the context clipped to its ranges. @param {{states: readonly any[], actions: readonly number[], rewards: number[]}} life @returns {{states: number[]} | {contexts: any[]}} */
+  #raw(life) {
+    if (this.features) return { contexts: [this.features.clipped(checkedRecord(this.features, life).x)] };
+    const { states, actions, horizon, mask } = this.#book.world;
+    const row = (/** @type {number} */ state, /** @type {number} */ action) => (mask === null || mask[state][action] ? 0 : -1);
+    checked({ states, actions, horizon, row }, life);
+    return { states: [...life.states] };
   }
 }
 
@@ -267,6 +284,8 @@ export class Client {
   #book = null;
   /** @type {Device | null} */
   #device = null;
+  /** @type {FeatureMap | null} */
+  #features = null;
   /** @type {Map<string, Place>} */
   #places = new Map();
 
@@ -310,8 +329,9 @@ export class Client {
       /** @type {Book} */
       const book = JSON.parse(content);
       const device = book.form === null ? null : await deviceOf(fromBase64(book.form));
+      const features = book.world.features ? await FeatureMap.of(book.world.features) : null;
       this.#check(book, device);
-      [this.#book, this.#device, this.#tag] = [book, device, answer.headers.get("etag") ?? ""];
+      [this.#book, this.#device, this.#features, this.#tag] = [book, device, features, answer.headers.get("etag") ?? ""];
     }
     return this.#book;
   }
@@ -383,7 +403,7 @@ export class Client {
         if (plan.number !== given.plan) continue;
         const known = this.#places.get(ticket); // one place for each ticket, and therefore one message
         if (known) return known;
-        const place = new Place(ticket, given.seconds, plan, /** @type {Book} */ (this.#book), this.#device, asked + given.seconds);
+        const place = new Place(ticket, given.seconds, plan, /** @type {Book} */ (this.#book), this.#device, asked + given.seconds, this.#features);
         this.#places.set(ticket, place);
         return place;
       }
@@ -403,7 +423,7 @@ export class Client {
     const number = book.fallback ?? Math.max(...book.plans.map((one) => one.number));
     const plan = book.plans.find((one) => one.number === number);
     if (!plan) throw new Turned(410, "over", "no plan is published");
-    return new Guest(plan, book);
+    return new Guest(plan, book, this.#features);
   }
 
   /**

@@ -136,7 +136,7 @@ export class CountDevice extends Pairs {
 }
 
 /** Blocks of integers: a byte of width, then the integers in so many bytes, little-endian. @param {bigint[][]} blocks @returns {Uint8Array} */
-function packed(blocks) {
+export function packed(blocks) {
   const widths = blocks.map((cells) => {
     for (let width = 1; width <= 8; width++) {
       if (cells.every((one) => BigInt.asIntN(8 * width, one) === one)) return width;

@@ -6,8 +6,9 @@ import { ShuffleEncoder } from "./bits.js";
 import { CountDevice } from "./counts.js";
 import { headOf } from "./envelope.js";
 import { ReportDevice } from "./reports.js";
+import { ContextDevice } from "./sums.js";
 
-/** @typedef {CountDevice | ReportDevice | ShuffleEncoder} Device */
+/** @typedef {CountDevice | ReportDevice | ShuffleEncoder | ContextDevice} Device */
 
 /** Raises on a form that is not supported. @param {Uint8Array<ArrayBuffer>} form @returns {Promise<Device>} */
 export async function deviceOf(form) {
@@ -15,5 +16,6 @@ export async function deviceOf(form) {
   if (kind === "counts") return CountDevice.fromBytes(form);
   if (kind === "reports") return ReportDevice.fromBytes(form);
   if (kind === "bits") return ShuffleEncoder.fromBytes(form);
-  throw new RangeError(`form: of kind '${kind}': counts, reports and bits are supported`);
+  if (kind === "contexts") return ContextDevice.fromBytes(form);
+  throw new RangeError(`form: of kind '${kind}': counts, reports, bits and contexts are supported`);
 }

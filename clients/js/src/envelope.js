@@ -51,8 +51,29 @@ export function headOf(data) {
   if (keys !== "arrays,fields,kind" || typeof head.kind !== "string" || !head.fields || !Array.isArray(head.arrays)) {
     throw new RangeError("form: its head must hold arrays, fields and kind");
   }
-  if (head.kind === "sums" || head.arrays.length || data.length !== 12 + size) {
-    throw new RangeError(`form: of kind '${head.kind}' with arrays: linear sums are not supported here; use the Python client`);
+  if (head.kind === "sums" || (head.kind !== "contexts" && (head.arrays.length || data.length !== 12 + size))) {
+    throw new RangeError(`form: of kind '${head.kind}' with arrays: linear sums are not supported here, except of contexts; use the Python client`);
   }
   return { kind: head.kind, fields: head.fields };
+}
+
+/**
+ * The arrays of one axis after the head of a form. Raises on anything else, also on bytes after them.
+ * @param {Uint8Array} data whose head was read @returns {Record<string, number[]>}
+ */
+export function arraysOf(data) {
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  let at = 12 + view.getUint32(8, true);
+  /** @type {Record<string, number[]>} */
+  const found = {};
+  for (const one of JSON.parse(new TextDecoder().decode(data.subarray(12, at))).arrays) {
+    const [name, type, shape] = Array.isArray(one) ? one : [];
+    const size = Array.isArray(shape) && shape.length === 1 && Number.isSafeInteger(shape[0]) && shape[0] >= 0 ? shape[0] : NaN;
+    if (typeof name !== "string" || name in found || !["<f8", "<i8"].includes(type) || !(at + 8 * size <= data.length)) throw new RangeError("form: an array of it is damaged");
+    const begin = at;
+    found[name] = Array.from({ length: size }, (_, i) => (type === "<f8" ? view.getFloat64(begin + 8 * i, true) : Number(view.getBigInt64(begin + 8 * i, true))));
+    at += 8 * size;
+  }
+  if (at !== data.length) throw new RangeError("form: goes on after its arrays");
+  return found;
 }

@@ -5,6 +5,8 @@
 export { Client, Guest, Message, NoAnswer, Place, Turned } from "./client.js";
 export { CountDevice } from "./counts.js";
 export { deviceOf } from "./device.js";
+export { FeatureMap } from "./features.js";
 export { Guarantee } from "./guarantee.js";
 export { ReportDevice } from "./reports.js";
+export { ContextDevice } from "./sums.js";
 export { ShuffleEncoder } from "./bits.js";

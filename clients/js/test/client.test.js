@@ -4,11 +4,14 @@ import { test } from "node:test";
 
 import { toBase64, toHex } from "../src/bytes.js";
 import { subtle } from "../src/crypto.js";
-import { Client, deviceOf, Message, NoAnswer, Turned } from "../src/index.js";
+import { Draws } from "../src/features.js";
+import { Client, deviceOf, FeatureMap, Message, NoAnswer, Turned } from "../src/index.js";
+import { Stream } from "./stream.js";
 
-const { messages } = JSON.parse(readFileSync(new URL("vectors.json", import.meta.url), "utf8"));
+const { messages, contexts } = JSON.parse(readFileSync(new URL("vectors.json", import.meta.url), "utf8"));
 const vector = messages.find((/** @type {any} */ one) => one.name === "reports, subset, any");
 const EPSILON = vector.guarantee.epsilon;
+const sums = messages.find((/** @type {any} */ one) => one.name === "contexts, linear");
 const LIFE = /** @type {const} */ ([[0, 1, 2, 0, 1, 2], [0, 1, 0, 1, 0], [0, 1, 0.5, 0, 1]]);
 
 const OURS = { service: "discreet/1" };
@@ -380,4 +383,61 @@ test("where the server is trusted, the record is sent as it is", async () => {
   assert.match(nonce, /^[0-9a-f]{32}$/);
   assert.deepEqual(rest, { ticket: "t", plan: 1, states: [...LIFE[0]], actions: [...LIFE[1]], rewards: [-1, 2, 0, 0, 1.5] });
   assert.equal(toBase64(new Uint8Array([1, 2])), "AQI=");
+});
+
+const FEATURES = contexts[0].features; // three columns, three actions
+const OF_CONTEXTS = { world: { states: 1, actions: 3, horizon: 1, rewards: [0, 2], mask: null, features: FEATURES }, plans: [{ number: 1, users: 5, policy: contexts[0].policy, context: { random: [0] } }] };
+
+test("under central trust a context leaves clipped to its ranges, with the action of the plan", async () => {
+  const { asked, fetch } = service(async (path) => (path === "/plan" ? [200, await published({ ...OF_CONTEXTS, trust: "joint", form: null })] : usual(path)));
+  const place = await new Client("http://a.test", { promised: "central", key: KEY, fetch }).place("t");
+  const x = [200, null, NaN];
+  assert.equal(place.action(0, x), place.features?.action({ policy: contexts[0].policy, context: { random: [0] } }, x, new Draws()));
+  for (const wrong of [[[x], [3], [1]], [[x, x], [0], [1]], [[[1, 2]], [0], [1]], [[x], [0], [3]], [[x], [0.5], [1]], [[["1", 2, 3]], [0], [1]]]) {
+    assert.throws(() => place.message(wrong[0], /** @type {any} */ (wrong[1]), /** @type {any} */ (wrong[2])), RangeError);
+  }
+  const { nonce, ...table } = /** @type {any} */ (place.message([x], [2], [2]).table);
+  assert.match(nonce, /^[0-9a-f]{32}$/);
+  assert.deepEqual(table, { ticket: "t", plan: 1, contexts: [[90, null, null]], actions: [2], rewards: [2] });
+  assert.ok(asked.every((one) => one.path !== "/messages"));
+});
+
+test("under local trust a context leaves as noisy sums alone, within the promise", async () => {
+  const { fetch } = service(async (path) => (path === "/plan" ? [200, await published({ ...OF_CONTEXTS, form: sums.form })] : usual(path)));
+  const { epsilon } = sums.guarantee;
+  const place = await new Client("http://a.test", { promised: epsilon, key: KEY, fetch }).place("t");
+  assert.ok(Math.abs(/** @type {number} */ (place.guarantee?.epsilon) / epsilon - 1) < 1e-12);
+  const message = place.message([[50, 60, 0]], [1], [0.5]);
+  assert.deepEqual(Object.keys(message.table), ["ticket", "message"]);
+  await assert.rejects(() => new Client("http://a.test", { promised: 0.9 * epsilon, key: KEY, fetch }).place("t"), /was promised/);
+});
+
+test("users at random and explorers use one draw for each place, of the right law", async () => {
+  const features = await FeatureMap.of({ ranges: [["x", 0, 1]], actions: 2, form: "per_action", basis: "linear", radius: 1, intercept: false });
+  const stream = new Stream("law: explorers");
+  const [n, root] = [3000, [[[0]], [[2]]]];
+  const counts = [0, 0];
+  for (let i = 0; i < n; i++) {
+    const draws = new Draws(stream.bytes);
+    const one = features.action({ policy: [[1], [0]], context: { random: [0], root } }, [1], draws);
+    assert.equal(features.action({ policy: [[1], [0]], context: { random: [0], root } }, [1], draws), one);
+    counts[0] += one; // 2 z > 1: probability 0.3085
+    counts[1] += features.action({ policy: [[0], [0]], context: { random: [1] } }, [1], draws);
+  }
+  assert.ok(Math.abs(counts[0] / n - 0.30854) < 6 * Math.sqrt((0.3085 * 0.6915) / n), `${counts}`);
+  assert.ok(Math.abs(counts[1] / n - 0.5) < 6 * Math.sqrt(0.25 / n), `${counts}`);
+});
+
+test("a form of contexts or a feature map that is not allowed is refused", async () => {
+  const bytes = Uint8Array.from(atob(sums.form), (one) => one.charCodeAt(0));
+  for (const cut of [bytes.length - 1, bytes.length - 8, 40]) await assert.rejects(() => deviceOf(bytes.slice(0, cut)), RangeError);
+  const size = 12 + new DataView(bytes.buffer).getUint32(8, true);
+  for (const [at, value] of [[size + 8, 5], [bytes.length - 1, 1]]) { // an offset, and a unit
+    const other = bytes.slice();
+    other[at] ^= value;
+    await assert.rejects(() => deviceOf(other), /offsets, units/);
+  }
+  for (const wrong of [{ radius: 0 }, { actions: 1 }, { form: "x" }, { basis: ["poly", 3] }, { ranges: [["x", 1, 1]] }, { intercept: 1 }, { more: 1 }, { basis: ["fourier", 2e4, 1, 0] }]) {
+    await assert.rejects(() => FeatureMap.of({ ...FEATURES, ...wrong }), RangeError);
+  }
 });

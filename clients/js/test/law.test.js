@@ -7,8 +7,10 @@ import { test } from "node:test";
 
 import { ShuffleEncoder } from "../src/bits.js";
 import { ExactCoins } from "../src/coins.js";
+import { FeatureMap } from "../src/features.js";
 import { discreteGaussian, discreteLaplace, fractionOf, rounded } from "../src/noise.js";
 import { Randomizer } from "../src/reports.js";
+import { ContextDevice } from "../src/sums.js";
 import { Stream } from "./stream.js";
 
 const FALSE_ALARM = 1e-7;
@@ -135,6 +137,43 @@ test("flips of a shuffled counter: few, rare, and by their distribution", () => 
       log += Math.log((flips - k) / (k + 1)) + Math.log(p / (1 - p));
     }
     fits(counted(n, drawn), law, n);
+  }
+});
+
+test("every block of a message about a context has noise of its own scale", async () => {
+  const features = await FeatureMap.of({ ranges: [["x", 0, 1]], actions: 2, form: "per_action", basis: "linear", radius: 1, intercept: true });
+  const n = 3000;
+  for (const family of /** @type {const} */ (["gaussian", "laplace"])) {
+    const scales = [1.1, 2.3, 1.7, 2.9, 3.1, 0.8]; // of diagonals and the rest of two matrices, and of two responses
+    const fields = {
+      family, grid: 2, offsets: [0, 2, 3, 5, 6, 8, 10], scales, units: [2 ** -24, 2 ** -24, 2 ** -24, 2 ** -24, 2 ** -13, 2 ** -13],
+      "form.actions": 2, "form.features": {}, "form.horizon": 1, "form.mask": null, "form.names": ["gram", "response"], "form.states": 1, session: "0000000000000000",
+    };
+    const device = new ContextDevice(fields, features, new Uint8Array(16));
+    const bytes = new Stream(`law: context ${family}`).bytes;
+    const phi = features.phi([0.4])[0].map((one) => Math.trunc(4096 * one));
+    const own = [0, 0, 0, phi[0] ** 2, phi[1] ** 2, phi[0] * phi[1], 0, 0, -phi[0], -phi[1]]; // action 1, reward 0: y = -1 of a half
+    /** @type {number[][]} */
+    const drawn = own.map(() => []);
+    for (let i = 0; i < n; i++) {
+      const sent = device.message(1, null, { states: [[0.4]], actions: [1], rewards: [0] }, bytes);
+      let [at, cell] = [52, 0];
+      for (let block = 0; block < scales.length; block++) {
+        const width = sent[at++];
+        for (; cell < fields.offsets[block + 1]; cell++, at += width) {
+          let value = 0n;
+          for (let j = width - 1; j >= 0; j--) value = (value << 8n) | BigInt(sent[at + j]);
+          drawn[cell].push(Number(BigInt.asIntN(8 * width, value)) - own[cell]);
+        }
+      }
+    }
+    scales.forEach((scale, block) => {
+      const law = lawOf((x) => (family === "gaussian" ? Math.exp((-x * x) / (2 * scale * scale)) : Math.exp(-Math.abs(x) / scale)));
+      for (let cell = fields.offsets[block]; cell < fields.offsets[block + 1]; cell++) {
+        const values = drawn[cell][Symbol.iterator]();
+        fits(counted(n, () => Number(values.next().value)), law, n);
+      }
+    });
   }
 });
 

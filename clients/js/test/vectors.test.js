@@ -5,11 +5,12 @@ import { test } from "node:test";
 import { deviceOf } from "../src/index.js";
 import { fromBase64, toBase64 } from "../src/bytes.js";
 import { ExactCoins } from "../src/coins.js";
+import { Draws, FeatureMap } from "../src/features.js";
 import { discreteGaussian, discreteLaplace, fractionOf } from "../src/noise.js";
 import { Stream } from "./stream.js";
 
-/** @type {{draws: any[], messages: any[]}} */
-const { draws, messages } = JSON.parse(readFileSync(new URL("vectors.json", import.meta.url), "utf8"));
+/** @type {{draws: any[], messages: any[], contexts: any[]}} */
+const { draws, messages, contexts } = JSON.parse(readFileSync(new URL("vectors.json", import.meta.url), "utf8"));
 
 test("uniform integers and noise are those of the Python device, byte by byte", () => {
   assert.ok(draws.length > 20);
@@ -36,6 +37,21 @@ for (const vector of messages) {
       close(device.guarantee.epsilonAt(1e-6), vector["at 1e-6"]);
     } else if (epsilon === null) assert.equal(device.guarantee.epsilon, Infinity);
     else close(/** @type {number} */ (device.guarantee.epsilon), epsilon);
+  });
+}
+
+for (const vector of contexts) {
+  test(`the same features, and the same actions: ${vector.name}`, async () => {
+    const features = await FeatureMap.of(vector.features);
+    const found = features.phi(vector.x);
+    assert.deepEqual([found.length, found[0].length], [vector.phi.length, features.dimension]);
+    if (vector.exact) assert.deepEqual(found, vector.phi);
+    else found.flat().forEach((one, i) => assert.ok(Math.abs(one - vector.phi.flat()[i]) < 1e-14));
+    assert.deepEqual(features.clipped(vector.x), vector.clipped);
+    assert.deepEqual(features.phi(vector.clipped), found);
+    for (const row of found) assert.ok(row.reduce((sum, one) => sum + Math.trunc(4096 * one) ** 2, 0) <= 4096 ** 2);
+    const actions = vector.plans.map((/** @type {any} */ context) => features.action({ policy: vector.policy, context }, vector.x, new Draws()));
+    assert.deepEqual(actions, vector.actions);
   });
 }
 
