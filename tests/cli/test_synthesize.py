@@ -8,7 +8,7 @@ from commands import call
 
 pytestmark = pytest.mark.usefixtures("figures_are_sketched", "own_ledger")
 BUDGET = ("--epsilon", 3, "--delta", 1e-6)
-REFUSED = "holds synthetic users of a release's model, not people"
+REFUSED = "holds synthetic users of a release's model, not real users"
 
 
 @pytest.fixture

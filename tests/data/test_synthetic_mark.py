@@ -26,7 +26,7 @@ from discreet.pipeline.trajectory_files import TrajectoryWriter
 FACTS = {"release": "ab" * 32, "epsilon": 1.0, "delta": 1e-8, "model": 1, "seed": 0}
 PEOPLE = Schema("ward", "person", Layout(2, 2, 2))
 SCHEMA = Schema("synthetic of ward", "person", Layout(2, 2, 2))
-REFUSED = "holds synthetic users of a release's model, not people"
+REFUSED = "holds synthetic users of a release's model, not real users"
 ROWS = Trajectories(np.zeros((3, 3), np.int64), np.ones((3, 2), np.int64), np.zeros((3, 2)))
 
 

@@ -200,7 +200,7 @@ def test_sharing_over_steps_helps_a_stationary_world_and_spares_one_that_varies(
 
 
 def test_options_and_releases_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="monotone = True: is no option"):
+    with pytest.raises(ValueError, match="monotone = True: is not an option"):
         dr.NoiseAwareUCBVI(monotone=True)
     with pytest.raises(ValueError, match="priv_scale = -1"):
         dr.NoiseAwareUCBVI(priv_scale=-1)

@@ -129,7 +129,8 @@ class AdvantageQuestion:
         return found
 
     def _regression(self, spread: float) -> tuple[Floats, Floats]:
-        """Return W and S (p, p): coefficients with response u have the posterior mean S W u and covariance S.
+        """Return W and S (p, p). For a response u, the coefficients have posterior mean S W u and covariance
+        S.
 
         spread : prior standard deviation of a coefficient. The target has the variance 1/4, and the Gram
         matrix is the noisy sum over actions.
