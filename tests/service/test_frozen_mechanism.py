@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import a_key, a_study, a_writer, begun, stopped
+from serving import a_key, a_study, a_writer, begun, context_table, stopped
 
 from discreet.service import encoding as codec
 from discreet.service import release_worker as turns
@@ -24,6 +24,7 @@ from discreet.service.frozen_mechanism import (
     program_of,
     same_program,
 )
+from discreet.service.study_config import study_of
 
 from .test_database import a_batch
 
@@ -44,6 +45,19 @@ def test_a_mechanism_is_json_and_comes_back_exactly(trust: str) -> None:
         assert type(found) is type(mechanism)
         if trust == "central":
             assert found.scales.tobytes() == mechanism.scales.tobytes()
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_a_mechanism_of_contexts_comes_back_exactly(trust: str) -> None:
+    content = context_table(300, trust)
+    content["context"]["basis"] = ["fourier", 3, 0.7, 5]
+    mechanism: Any = study_of(content).mechanism
+    found = mechanism_of(mechanism_text(mechanism))
+    assert mechanism_text(found) == mechanism_text(mechanism)
+    assert found.guarantee == mechanism.guarantee
+    assert found.query.features.to_dict() == mechanism.query.features.to_dict()
+    for name, scales in mechanism.scales.items():
+        assert found.scales[name].tobytes() == scales.tobytes()
 
 
 def test_a_damaged_mechanism_is_refused() -> None:

@@ -23,13 +23,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import a_key, a_study, central
+from serving import a_key, a_study, central, context_table
 from waiting import wait_until
 
 from discreet.device.http_client import Client
 from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, sum_of
 from discreet.service.dry_run import promised_by
 from discreet.service.server import all_in_background, both_in_background
+from discreet.service.study_config import study_of
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(3600)]
 
@@ -44,10 +45,12 @@ CANARY = 0.4718281828  # a person's reward
 NONCE = 0x4718281828459045
 
 
-@pytest.fixture(params=["central", "local", "shuffle"])
+@pytest.fixture(params=["central", "local", "shuffle", "contexts"])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Any, str]]:
     """(address, service, trust) of a study whose first plan waits for one person: of whom she sends to."""
-    with all_in_background(a_study(1000, request.param), tmp_path, a_key(tmp_path)) as (url, front, *_):
+    one_person = context_table(1000, learner={"name": "linear-bandit", "first": 1})
+    study = study_of(one_person) if request.param == "contexts" else a_study(1000, request.param)
+    with all_in_background(study, tmp_path, a_key(tmp_path)) as (url, front, *_):
         yield url, front, request.param
 
 
@@ -98,7 +101,7 @@ def is_good(table: Any, trust: str, ticket: str, envelope: str) -> bool:
     """Would this have been a proper message of this ticket to plan 1? Written apart from the service."""
     if not isinstance(table, dict) or table.get("ticket") != ticket:
         return False
-    if trust != "central":
+    if trust not in ("central", "contexts"):
         try:
             same = base64.b64decode(table["message"], validate=True) == base64.b64decode(envelope)
         except (KeyError, TypeError, ValueError):
@@ -112,16 +115,23 @@ def is_good(table: Any, trust: str, ticket: str, envelope: str) -> bool:
     def whole(below: int) -> Any:
         return lambda one: type(one) is int and 0 <= one < below
 
+    def context(one: Any) -> bool:
+        numbers = isinstance(one, list) and len(one) == 4
+        return numbers and all(x is None or (type(x) in (int, float) and -1 <= x <= 1) for x in one)
+
+    name, size, good, steps, actions = "states", 5, whole(3), 4, 2
+    if trust == "contexts":
+        name, size, good, steps, actions = "contexts", 1, context, 1, 3
     return (
-        set(table) == {"ticket", "plan", "nonce", "states", "actions", "rewards"}
+        set(table) == {"ticket", "plan", "nonce", name, "actions", "rewards"}
         and type(table["plan"]) is int
         and table["plan"] == 1
         and isinstance(table["nonce"], str)
         and len(table["nonce"]) == 32
         and all(digit in "0123456789abcdefABCDEF" for digit in table["nonce"])
-        and listed("states", 5, whole(3))
-        and listed("actions", 4, whole(2))
-        and listed("rewards", 4, lambda one: type(one) in (int, float) and 0 <= one <= 1)
+        and listed(name, size, good)
+        and listed("actions", steps, whole(actions))
+        and listed("rewards", steps, lambda one: type(one) in (int, float) and 0 <= one <= 1)
     )
 
 
@@ -139,8 +149,14 @@ def test_our_own(
     with httpx.Client(base_url=url) as http, Client(url, **how) as client:
         ticket = service.store.new_tickets(1)[0]
         place = client.place(ticket)
-        sent = place.message([0, 1, 2, 1, 0], [int(place.action(0, 0)), 0, 1, 0], [CANARY, 1.0, 0.5, 0.0])
-        good = dict(sent.table)
+        record: tuple[Any, ...] = ([0, 1, 2, 1, 0], [0, 0, 1, 0], [CANARY, 1.0, 0.5, 0.0])
+        if trust == "contexts":
+            record = [[0.5, None, 1, -1.0]], [1], [CANARY]
+        else:
+            record[1][0] = int(place.action(0, 0))
+        good = dict(place.message(*record).table)
+        if trust == "contexts":
+            good["nonce"] = f"{NONCE:032x}"
         if trust == "central":
             good = central(ticket, 1, NONCE, rewards=[CANARY, 1.0, 0.5, 0.0])
         canaries = ticket, good.get("message", f"{NONCE:x}")[:64], str(CANARY)[2:], "__proto__"

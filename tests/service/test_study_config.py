@@ -92,6 +92,17 @@ def test_what_is_refused_with_contexts(change: dict[str, Any], words: str) -> No
         _ = study_of({**context_table(), "rehearsal": other}).world
 
 
+@pytest.mark.parametrize("content", [context_table(trust="local"), table(trust="local") | {
+    "privatizer": {"name": "local", "epsilon": 4.0, "randomizer": "laplace"}}])  # fmt: skip
+def test_a_rehearsal_with_exact_noise_of_devices_says_what_it_is(content: dict[str, Any]) -> None:
+    study = study_of(content)
+    rehearsed = study.rehearsed()
+    assert rehearsed.randomness.kind == "secure"
+    assert rehearsed.identity != study.identity
+    assert make_participant_statement(rehearsed, None, "0" * 64)["rehearsal"]
+    assert not make_participant_statement(study, None, "0" * 64)["rehearsal"]
+
+
 def test_the_identity_is_of_all_that_a_database_is_made_for() -> None:
     same = a_study(
         service={"key": "other.key", "origins": ["http://localhost:5"]}, rehearsal={"env": "riverswim"}

@@ -14,6 +14,8 @@ privacy loss of its message (:mod:`~discreet.device.message_guarantee`). The mod
 - :mod:`~discreet.device.linear_device`: noisy sums of features (local privacy), with
   :mod:`~discreet.device.linear_planning` to plan from a public solution, and
   :mod:`~discreet.device.linear_sensitivity`, the formulas for the privacy loss of the sums;
+- :mod:`~discreet.device.feature_map`, :mod:`~discreet.device.context_policy`: features of real-valued
+  contexts, and the action of a plan;
 - :mod:`~discreet.device.discrete_noise`: exact noise;
 - :mod:`~discreet.device.integer_encoding`: vectors of integers as bytes;
 - :mod:`~discreet.device.http_client`: client of the policy service.

@@ -325,18 +325,24 @@ class PlanReservation(Guest):
         else:
             if (low, high) != (0.0, 1.0):
                 earned = np.clip((earned - low) / (high - low), 0.0, 1.0)
-            own, acts = np.array(states), np.array(actions, np.int64)
-            if isinstance(device, LinearDevice):
-                sent = device(self.number, {}, states, actions, earned, coins)
-            elif isinstance(device, SessionConfig):
-                sent = ShuffleEncoder(device, self.number)(own, acts, earned, coins)
-            elif isinstance(device, ReportDevice):
-                sent = device(self.number, self.policy, own, acts, earned, coins)
-            else:
-                sent = device(self.number, own, acts, earned, coins)
+            sent = self._sent(device, states, actions, earned, coins)
             made = {"ticket": self._ticket, "message": base64.b64encode(sent).decode()}
         self._encoded = True
         return PendingMessage(made, self.number, self._until)
+
+    def _sent(self, device: Any, states: Any, actions: Any, earned: Any, coins: Any) -> bytes:
+        """Return the bytes in which the device sends the record. Rewards are in [0, 1]."""
+        if isinstance(device, LinearDevice):
+            return device(self.number, {}, states, actions, earned, coins)
+        own, acts = np.array(states, np.int64), np.array(actions, np.int64)
+        if isinstance(device, SessionConfig):
+            return ShuffleEncoder(device, self.number)(own, acts, earned, coins)
+        sent: bytes = (
+            device(self.number, self.policy, own, acts, earned, coins)
+            if isinstance(device, ReportDevice)
+            else device(self.number, own, acts, earned, coins)
+        )
+        return sent
 
     def _raw(self, states: Any, actions: Any, zeros: Any) -> dict[str, Any]:
         """Check the states, or the context, and the actions; return the first as JSON values."""

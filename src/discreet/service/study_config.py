@@ -349,9 +349,9 @@ class Study:
                 raise
             name = self.table.get("learner", {}).get("name", type(self.learner).__name__)
             raise ValueError(
-                f"learner.name = {checks.said(name)}: learns from features, which this study does not give; "
-                "a learner of contexts, such as 'linear-bandit', needs [context], and other learners of "
-                "features are not served"
+                f"learner.name = {checks.said(name)}: learns from features that this study does not give; "
+                "'linear-bandit' needs [context], and other studies a learner of tables, such as "
+                "'noise-aware'"
             ) from None
         if self.features is not None and not isinstance(query, ContextQuery):
             raise ValueError(
@@ -492,9 +492,10 @@ class Study:
         ``users`` or ``rehearsal.seed`` is outside its range.
         """
         seed = checks.integer("rehearsal.seed", self.rehearsal.get("seed", 0), 0)
-        name = f"{self.name} (rehearsal)"[:100]
-        table = {**self.table, "name": name}
+        name, table = f"{self.name} (rehearsal)"[:100], dict(self.table)
         exact = self.local and self.mechanism.stream == "local"  # type: ignore[union-attr]
+        if exact:  # the source of noise does not distinguish this identity from that of the study
+            table["name"] = name
         if users is not None:
             users = checks.integer("rehearse", users, 1)
             table["world"] = {**table.get("world", {}), "users": users}
