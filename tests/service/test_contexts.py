@@ -352,7 +352,7 @@ def test_killed_processes_make_the_releases_of_a_run(tmp_path: Path) -> None:
 
     content = context_table(120)
     process, luck = Process(tmp_path, content, "seeded"), random.Random(9)
-    study, counted = study_of(content).rehearsed(), dict[int, tuple[int, Any]]()
+    study, counted = study_of(content).for_dry_run(), dict[int, tuple[int, Any]]()
     process.start()
     try:
         store, failed = Store(process.database), list[BaseException]()
