@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ class Law:
         return Law(self.variance * total, 3.0 + excess)
 
 
+@cache
 def law_of(laplace: bool, scale: float, unit: float | None = None) -> Law:
     """Of one draw of a record's scale: continuous, or discrete on multiples of ``unit``, exactly."""
     if unit is None or scale / unit > 2_000:  # differs from the continuous law by less than 1e-7

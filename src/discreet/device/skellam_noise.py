@@ -152,5 +152,5 @@ def skellam(variance: int, size: int, source: WordCoins) -> Ints:
     """
     allowed = isinstance(variance, int) and 2 <= variance <= MOST_VARIANCE and variance % 2 == 0
     if isinstance(variance, bool) or not allowed:
-        raise ValueError(f"variance = {variance!r}: must be an even integer in [2, 2^62]")
+        raise ValueError(f"variance = {variance!r}: must be an even integer in [2, 2^36]")
     return poisson(variance // 2, size, source) - poisson(variance // 2, size, source)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kept_kernels import kept
 
-from discreet.core.compile import kernel
 from discreet.learners.online import prior_kernels as kernels
 
 STATES = 4
 # As kernels, which are kept on disk: helpers of kernels are compiled again in every process.
-measure_rows, fit_shares = (kernel(one.py_func) for one in (kernels.measure_rows, kernels.fit_shares))
+measure_rows, fit_shares = kept(kernels.measure_rows), kept(kernels.fit_shares)
+posterior, weigh_row = kept(kernels.posterior), kept(kernels.weigh_row)
+measure_rewards, believe_reward = kept(kernels.measure_rewards), kept(kernels.believe_reward)
+read_prior, count_hypotheses = kept(kernels.read_prior), kept(kernels.count_hypotheses)
 
 
 def combined(
@@ -24,8 +27,8 @@ def combined(
     for r in range(strength.size):
         found[:] = shares
         if error[r] < np.inf:
-            kernels.posterior(table[r], shares, found)
-        weights.append(kernels.weigh_row(strength[r], error[r], found))
+            posterior(table[r], shares, found)
+        weights.append(weigh_row(strength[r], error[r], found))
     return shares, weights
 
 
@@ -116,7 +119,7 @@ def test_mean_rewards_are_mixtures() -> None:
     chances = np.array([0.2, 0.5, 0.3])
     for error in (0.01, np.inf):
         estimate = 0.6 if error < np.inf else 0.0
-        mean, variance = kernels.believe_reward(100.0, 0.3, estimate, error, 0.5, 0.02, chances)
+        mean, variance = believe_reward(100.0, 0.3, estimate, error, 0.5, 0.02, chances)
         scales = np.array([1 / 400, 4 / 400])
         own = scales / (scales + error)
         means = np.append(0.5, 0.3 + own * (estimate - 0.3))
@@ -126,7 +129,7 @@ def test_mean_rewards_are_mixtures() -> None:
 
 
 def test_densities_of_mean_rewards() -> None:
-    table = kernels.measure_rewards(
+    table = measure_rewards(
         np.array([100.0, 0.0]), np.array([0.04, 0.0]), np.array([-1.5, 0.0]), np.array([0.01, np.inf]),
         np.zeros(26),
     )  # fmt: skip
@@ -138,8 +141,8 @@ def test_densities_of_mean_rewards() -> None:
 
 def test_sizes() -> None:
     packed = np.arange(15.0)
-    prior = kernels.read_prior(packed, 3, 2)
+    prior = read_prior(packed, 3, 2)
     np.testing.assert_array_equal(np.concatenate([np.ravel(part) for part in prior]), packed)
     assert kernels.work_size(3, 2) >= 18 * 3 + 2 - 9
-    assert kernels.count_hypotheses(np.array([2.0]), 0.5) == 2
-    assert kernels.count_hypotheses(np.array([0.0, 1e12]), 0.5) == 13
+    assert count_hypotheses(np.array([2.0]), 0.5) == 2
+    assert count_hypotheses(np.array([0.0, 1e12]), 0.5) == 13

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -39,15 +40,26 @@ SPEC = CountQuery(Layout(6, 2, 20), visits=False, center_rewards=True)
 SPEC_MOVES = CountQuery(Layout(6, 2, 20), visits=False, known_rewards=True)
 
 
+@cache
+def uniform(n):
+    return [(i, Fraction(1, n)) for i in range(n)]
+
+
+@cache
+def flips(numerator):
+    p = Fraction(numerator, GRID)
+    return [(value, chance) for value, chance in ((True, p), (False, 1 - p)) if chance > 0]
+
+
 class AllCoins:
     """Coins that walk through every outcome: each call of ``walk`` runs the encoder on one more branch."""
 
     def __init__(self, script):
-        self.script, self.at, self.probability, self.next = script, 0, Fraction(1), None
+        self.script, self.at, self.next = script, 0, None
+        self.over = self.under = 1  # the branch's probability, not reduced: that would take most of the time
         self.exact = True
 
     def _branch(self, options):
-        options = [(value, p) for value, p in options if p > 0]
         if self.at == len(self.script):
             self.script.append(0)
         choice = self.script[self.at]
@@ -55,25 +67,28 @@ class AllCoins:
         if choice + 1 < len(options):
             self.next = [*self.script[: self.at], choice + 1]
         self.at += 1
-        self.probability *= p
+        self.over *= p.numerator
+        self.under *= p.denominator
         return value
 
     def below(self, n):
-        return self._branch([(i, Fraction(1, n)) for i in range(n)])
+        return self._branch(uniform(n))
 
     def flip(self, numerator):
-        p = Fraction(numerator, GRID)
-        return self._branch([(True, p), (False, 1 - p)])
+        return self._branch(flips(numerator))
 
 
 def law_of(encoder, trajectory, plan):
     """The exact law of the whole message: every branch of the coins."""
-    law, script = defaultdict(Fraction), []
+    found, script = defaultdict(Counter), []
     while script is not None:
         coins = AllCoins(script)
         message = encoder(trajectory, plan, coins).message
-        law[tuple(int(x) for x in message)] += coins.probability
+        found[tuple(message.tolist())][coins.under] += coins.over
         script = coins.next
+    law = defaultdict(Fraction)
+    for message, parts in found.items():
+        law[message] = sum(Fraction(over, under) for under, over in parts.items())
     return law
 
 

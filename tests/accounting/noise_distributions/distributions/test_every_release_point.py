@@ -59,6 +59,7 @@ from discreet.mechanisms.linear.adaptive_queries import Question, ResponseSessio
 from discreet.mechanisms.linear.context_query import ContextQuery, ContextRecord
 from discreet.mechanisms.linear.context_sums import GRAM_FAMILY, RESPONSE_FAMILY, ContextSums, Visits
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery, MixtureQuery
+from discreet.mechanisms.open_session import mechanism_reused
 from discreet.mechanisms.privatizers.shuffle import Shuffle
 from discreet.mechanisms.seeded_rng import SeededRng
 from discreet.pipeline import federated as sites
@@ -161,10 +162,11 @@ def stream(
     laws: dict[tuple[str, int], Law] = {}
     released: dict[tuple[str, int], list[Any]] = {}
     grids: dict[tuple[str, int], float | None] = {}
+    start = mechanism_reused(privatizer.start)
+    schedule = Schedule(int(times[-1]), times=times, final=True, reads=reads)
     for run in range(runs):
         rng = np.random.default_rng([1, run])
-        schedule = Schedule(int(times[-1]), times=times, final=True, reads=reads)
-        with privatizer.start(query, schedule, source(run)) as session:
+        with start(query, schedule, source(run)) as session:
             blocks, made, batches = blocks_of(session, source(run)), [], []
             session.release()
             for i, size in enumerate(sizes):
