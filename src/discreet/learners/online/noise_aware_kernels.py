@@ -1251,9 +1251,9 @@ def _induct(
     The bonus has four parts. The first is for sampling (factor ``stat``), and the second for privacy noise
     (factor ``privacy``). The third is for rewards that the pair's own data do not determine. The fourth is
     for rows that these data do not determine (factor ``untried``). The fourth part is ``untried`` times
-    sqrt(d g) v / (v + k^2). Here d is the standard deviation of the next value over all states, and g is the
-    largest next value minus its mean at the row's successor. v is the variance of the row due to noise and
-    sampling, and k is the share of the row that noise does not hide.
+    sqrt(d g) v / (v + k^2). Here d is the standard deviation of the next value over all states. The gain g is
+    the largest next value minus its mean at the row's successor. The variance v of the row is due to noise
+    and sampling, and k is the share of the row that noise does not hide.
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
@@ -1424,7 +1424,7 @@ def _hope_for(
 def _hidden_parts(model: Cells, states: int, parts: Floats) -> bool:
     """Write the part of each row that noise hides, in [0, 1], into ``parts`` (T R,), for :func:`_reach`.
 
-    Returns True if any part is above 0. Let x be the sum of the squared errors of a row's entries due to
+    The result is False if noise hides no row. Let x be the sum of the squared errors of a row's entries due to
     noise. The part x^2 / (x^2 + _HIDDEN^2) of the row is hidden, and a part below _BARELY is set to 0. A row
     without data is hidden completely.
     """
