@@ -1424,9 +1424,9 @@ def _hope_for(
 def _hidden_parts(model: Cells, states: int, parts: Floats) -> bool:
     """Write the part of each row that noise hides, in [0, 1], into ``parts`` (T R,), for :func:`_reach`.
 
-    The result is False if noise hides no row. Let x be the sum of the squared errors of a row's entries due to
-    noise. The part x^2 / (x^2 + _HIDDEN^2) of the row is hidden, and a part below _BARELY is set to 0. A row
-    without data is hidden completely.
+    The result is False if noise hides no row. Let x be the sum of the squared errors of a row's entries due
+    to noise. The part x^2 / (x^2 + _HIDDEN^2) of the row is hidden, and a part below _BARELY is set to 0. A
+    row without data is hidden completely.
     """
     spread, sampling = model.spread, model.sampling
     most = 0.0
