@@ -36,7 +36,7 @@ from discreet.core import checks
 from discreet.core.short_repr import brief
 from discreet.experiments import statistics
 from discreet.experiments.labels import privacy_words, said_options
-from discreet.experiments.recipes import recipe
+from discreet.experiments.recipes import Recipe, recipe
 from discreet.experiments.run_config import MADE_BY, flattened, identity
 from discreet.experiments.seed_run import Floats, Ints, PreparedRun, SeedRun
 from discreet.utils.atomic_file import write_aside
@@ -91,13 +91,16 @@ class About:
 
     @classmethod
     def of(
-        cls, setup: PreparedRun, config: Mapping[str, Any] | None = None, label: str | None = None
-    ) -> About:
+        cls, setup: PreparedRun, config: Mapping[str, Any] | None = None, label: str | None = None,
+        described: Recipe | None = None,
+    ) -> About:  # fmt: skip
         """Collect the shared facts of a set-up.
 
         The names come from the configuration if there is one, otherwise from the objects.
 
         label : label that the user chose; by default, the learner with its preset and options.
+
+        described : result of :func:`~discreet.experiments.recipes.recipe` for this set-up, if it is there.
         """
         name, privatizer = type(setup.learner).__name__, type(setup.privatizer).__name__
         given, own = setup.label, label
@@ -106,7 +109,7 @@ class About:
             environment = f"{config['env']}{said_options(config.get('env_options', {}))}"
             own = label or config.get("label")
         else:
-            found = recipe(setup, 0, 1)
+            found = described or recipe(setup, 0, 1)
             options, preset, shown = found.options, found.table.get("preset"), name
             environment = found.environment
         if given.startswith(name):
@@ -211,8 +214,10 @@ class Result:
         config : TOML table that repeats these repetitions; by default, it is derived from the objects.
         label : name of the run in figures and tables.
         """
-        about, found = About.of(setup, config, label), list(runs)
-        table = config or recipe(setup, seed, max(1, len(found))).table
+        found = list(runs)
+        described = None if config else recipe(setup, seed, max(1, len(found)))
+        about = About.of(setup, config, label, described)
+        table = described.table if described else dict(config or {})
         return cls.collect(about, seed, found, table if label is None else {**table, "label": label})
 
     @classmethod
