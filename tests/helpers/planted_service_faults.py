@@ -163,7 +163,8 @@ def _state_apart(put: Put) -> None:
 def _second_draw_overwrites(put: Put) -> None:
     def drew(self: Any, token: int, turn: int, new: Any, *_: Any) -> None:
         with self._writing() as connection:
-            connection.execute(database._releases.delete().where(database._releases.c.number == new.number))
+            for table in (database._releases, database._links):
+                connection.execute(table.delete().where(table.c.number == new.number))
             self._keep_release(connection, new)
             connection.execute(database._state.update().values(session=new.session))
 
