@@ -380,6 +380,11 @@ class World:
         self.placed: dict[int, float] = {}  # ticket: time of the reservation
         self.absent: set[int] = set()
         self.turn, self.over, self.busy = 0, False, PEOPLE + EXTRA
+        self.done: set[int] = set()  # batches that are complete
+        self.leaving: set[int] = set()  # tickets of users who asked to withdraw
+        self.withdrawn: set[int] = (
+            set()
+        )  # tickets whose messages were removed before their batch was complete
         self.closed: set[int] = set()  # batches of the rule "clock" that are closed
         self.users = [self.client(self, ticket) for ticket in self.tickets]
         on = lambda *values: rng.choice((0.0, *values))  # noqa: E731
@@ -545,6 +550,15 @@ class World:
             _must(known == (plan, batch, body), f"ticket {number}: has two messages")
             _must(held.tickets[number] == (ANSWERED, plan), f"ticket {number}: has a message, not an answer")
         self._check_times(held)
+        for number in [one for one in self.log if held.tickets[one][0] == ABSENT]:
+            _, batch, _ = self.log.pop(number)  # withdrawn
+            self.withdrawn.add(number)
+            _must(
+                batch not in self.done, f"ticket {number}: is withdrawn from batch {batch}, which is complete"
+            )
+        for number in self.withdrawn:
+            _must(held.tickets[number][0] == ABSENT, f"ticket {number}: was withdrawn, and is not absent")
+        self.done = self._complete(held)
         states = [state for state, _ in held.tickets.values()]
         counts = {state: states.count(state) for state in (PLACED, ANSWERED, ABSENT)}
         placed, came, absent = (sum(plan[k] for plan in held.plans) for k in (1, 2, 3))
@@ -557,12 +571,26 @@ class World:
         if self.study.close_rule == "clock":
             self._check_clock(held)
 
+    def _complete(self, held: Held) -> set[int]:
+        """The batches whose records cannot change any more."""
+        rule, times = self.study.close_rule, [*map(int, self.study.times), self.study.users]
+        if rule == "clock":
+            return {batch for batch, plan, _, _ in held.resolved if plan == 0}
+        sizes = dict[int, int]()
+        counts = held.resolved if rule == "resolved" else [(t, n, c, a) for n, _, c, a, t in held.plans]
+        for batch, _, came, absent in counts:
+            sizes[batch] = sizes.get(batch, 0) + came + absent
+        return {batch for batch, size in sizes.items() if size >= times[batch + 1] - times[batch]}
+
     def _check_times(self, held: Held) -> None:
         """Nobody is absent before their time is over."""
         for number, (state, _) in held.tickets.items():
             if state == PLACED:
                 self.placed.setdefault(number, self.loop.clock)
             elif state == ABSENT and number not in self.absent and number in self.placed:
+                if number in self.log or number in self.leaving:
+                    self.absent.add(number)
+                    continue
                 self.absent.add(number)
                 early = self.placed[number] + ANSWER_WITHIN - self.loop.clock
                 _must(early < 0.1 or not self.timely, f"ticket {number}: is absent {early:.1f} s early")
@@ -682,6 +710,8 @@ class Served(app.Service):
                 answer = await self.placed(request)
             elif path == "/messages":
                 answer = await self.answered(request)
+            elif path == "/withdrawals":
+                answer = await self.withdrawn(request)
             elif path == "/plan":
                 answer = await self.plan(request)
             else:
@@ -712,6 +742,8 @@ class User:
         self.never, self.late = rng.random() < 0.06, rng.random() < 0.06
         self.again, self.other = rng.random() < 0.15, rng.random() < 0.1
         self.acts = rng.expovariate(0.5)
+        self.leaves = world.seed % 4 == 3 and rng.random() < 0.4  # other seeds are what they were before
+        self.gone = ""  # what was heard of a withdrawal
         self.bodies: set[tuple[int, bytes]] = set()
         self.heard: list[str] = []
 
@@ -719,10 +751,24 @@ class User:
         """Take part."""
         await asyncio.sleep(self.starts)
         code, found = await self.ask("/places", {"ticket": self.ticket})
+        if code == 201 and self.leaves and self.acts < 1.0:  # before an answer
+            await self.withdraw()
         if code == 201 and not self.never:
             await asyncio.sleep(ANSWER_WITHIN + 1.0 if self.late else self.acts)
             await self.answer(found["plan"])
+            if self.leaves:
+                await self.withdraw()
         self.world.busy -= 1
+
+    async def withdraw(self) -> None:
+        """Withdraw, again and again, until the service answers."""
+        world = self.world
+        world.leaving.add(world.store.number_of(self.ticket))
+        code, found = await self.ask("/withdrawals", {"ticket": self.ticket})
+        heard = "withdrawn" if code == 200 else str(found.get("reason"))
+        if self.gone and heard != self.gone and self.gone != "closed":
+            world.violated(f"{self.ticket}: was told {self.gone}, then {heard}")
+        self.gone = heard
 
     async def answer(self, plan: int) -> None:
         """Send one message, again and again, until the service answers."""
@@ -774,6 +820,10 @@ class User:
         state, _ = held.tickets[self.world.store.number_of(self.ticket)]
         for one in self.heard:
             _must(one in ("counted", "late", "over"), f"{self.ticket}: gave up with {one!r}")
+        if self.gone == "withdrawn":
+            _must(state == ABSENT, f"{self.ticket}: was told 'withdrawn', and its state is {state}")
+            return
+        _must(self.gone in ("", "closed", "over"), f"{self.ticket}: was told {self.gone!r} of a withdrawal")
         _must(len(set(self.heard)) <= 1, f"{self.ticket}: was told {self.heard}")
         if "counted" in self.heard:
             _must(state == ANSWERED, f"{self.ticket}: was told 'counted', and its state is {state}")
