@@ -36,7 +36,7 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 and the message is removed.
 The number of resolved reservations of a batch does not change. So a release is drawn from the same table as
 if the user had been absent, and its distribution does not depend on the reason. The rows do not tell a
-withdrawal from an absence, except that a withdrawn message leaves its nonce: another ticket cannot send a
+withdrawal from an absence, except that a withdrawn message keeps its nonce: another ticket cannot send a
 copy of it.
 
 **One answer per ticket.** A ticket is a one-time code with which one user takes part. The user first uses it
