@@ -313,6 +313,21 @@ def _answer_joins_the_batch_of_its_plan(put: Put) -> None:
     put(ClockRequests, "_resolve", resolve)
 
 
+def _withdrawn_after_closing(put: Put) -> None:
+    """Only the turn is looked at, and not whether the batch is complete."""
+    put(Requests, "_is_open", lambda _, plan, __: plan is not None)
+    put(ResolvedRequests, "_is_open", lambda self, plan, batch: batch >= self._turn)
+
+
+def _withdrawn_message_stays(put: Put) -> None:
+    def withdraw(self: Any, asked: Any, real: Any = Requests.withdraw) -> Any:
+        found = real(self, asked)
+        self._removed.clear()
+        return found
+
+    put(Requests, "withdraw", withdraw)
+
+
 def _no_token(put: Put) -> None:
     """The turn and the key of the row hold without it: this is harmless."""
 
@@ -377,6 +392,8 @@ PLANTED: dict[str, Callable[[Put], None] | type[User]] = {
     "torn line of the head kept": _torn_line_kept,
     "clock: closed when all have answered": _closed_when_answered,
     "clock: an answer joins the batch of its plan": _answer_joins_the_batch_of_its_plan,
+    "withdrawal after the batch is complete": _withdrawn_after_closing,
+    "withdrawal: the message stays": _withdrawn_message_stays,
     "client: new nonce at a retry": NewNonce,
     "client: 502 is final": GivesUp,
 }
@@ -389,6 +406,7 @@ REAL_ONLY = {
     "absent counted twice", "batch counted in a second transaction", "messages of the open batch removed",
     "second draw overwrites", "lease in the future believed", "reservation in the future kept",
     "clock: closed when all have answered", "clock: an answer joins the batch of its plan",
+    "withdrawal after the batch is complete", "withdrawal: the message stays",
 }  # fmt: skip
 
 

@@ -400,6 +400,10 @@ class World:
         self.down = self.old = False  # no process is to run; every process is to be refused
         self.restores = self.aged = self.refusals = 0  # copies put back, those after 2 s, refused starts
         self.tasks = list[asyncio.Task[Any]]()
+        self.done: set[int] = set()  # batches that are complete
+        self.leaving: set[int] = set()  # tickets of users who asked to withdraw
+        # tickets whose messages were removed before their batch was complete
+        self.withdrawn: set[int] = set()
         self.closed: set[int] = set()  # batches of the rule "clock" that are closed
         self.users = [self.client(self, ticket) for ticket in self.tickets]
         on = lambda *values: rng.choice((0.0, *values))  # noqa: E731
@@ -512,13 +516,17 @@ class World:
         """Copy the database, as an operator does at some time, and before a release is stored."""
         if self.restoring:
             shown = self.log.copy(), self.released.copy(), self.placed.copy(), self.absent.copy()
-            own = (*shown, self.numbers.copy(), self.turn, self.over)
+            ended = self.withdrawn.copy(), self.done.copy(), self.closed.copy()
+            own = (*shown, self.numbers.copy(), *ended, self.turn, self.over)
             self.backups.append(Backup(self.store.saved(), self.loop.clock, own, self.store.held()))
 
     def _put_back(self, backup: Backup) -> None:
         self.store.restore(backup.content)
         *shown, self.turn, self.over = backup.shown
-        self.log, self.released, self.placed, self.absent, self.numbers = (one.copy() for one in shown)
+        self.log, self.released, self.placed, self.absent, self.numbers, *ended = (
+            one.copy() for one in shown
+        )
+        self.withdrawn, self.done, self.closed = ended
 
     async def restore(self, backup: Backup, *, too_old: bool = False) -> None:
         """Stop all processes, and put a copy of the database back; sometimes, the head is lost as well.
@@ -674,6 +682,15 @@ class World:
             _must(known == (plan, batch, body), f"ticket {number}: has two messages")
             _must(held.tickets[number] == (ANSWERED, plan), f"ticket {number}: has a message, not an answer")
         self._check_times(held)
+        for number in [one for one in self.log if held.tickets[one][0] == ABSENT]:
+            _, batch, _ = self.log.pop(number)  # withdrawn
+            self.withdrawn.add(number)
+            _must(
+                batch not in self.done, f"ticket {number}: is withdrawn from batch {batch}, which is complete"
+            )
+        for number in self.withdrawn:
+            _must(held.tickets[number][0] == ABSENT, f"ticket {number}: was withdrawn, and is not absent")
+        self.done = self._complete(held)
         states = [state for state, _ in held.tickets.values()]
         counts = {state: states.count(state) for state in (PLACED, ANSWERED, ABSENT)}
         placed, came, absent = (sum(plan[k] for plan in held.plans) for k in (1, 2, 3))
@@ -686,12 +703,26 @@ class World:
         if self.study.close_rule == "clock":
             self._check_clock(held)
 
+    def _complete(self, held: Held) -> set[int]:
+        """The batches whose records cannot change any more."""
+        rule, times = self.study.close_rule, [*map(int, self.study.times), self.study.users]
+        if rule == "clock":
+            return {batch for batch, plan, _, _ in held.resolved if plan == 0}
+        sizes = dict[int, int]()
+        counts = held.resolved if rule == "resolved" else [(t, n, c, a) for n, _, c, a, t in held.plans]
+        for batch, _, came, absent in counts:
+            sizes[batch] = sizes.get(batch, 0) + came + absent
+        return {batch for batch, size in sizes.items() if size >= times[batch + 1] - times[batch]}
+
     def _check_times(self, held: Held) -> None:
         """Nobody is absent before their time is over."""
         for number, (state, _) in held.tickets.items():
             if state == PLACED:
                 self.placed.setdefault(number, self.loop.clock)
             elif state == ABSENT and number not in self.absent and number in self.placed:
+                if number in self.log or number in self.leaving:
+                    self.absent.add(number)
+                    continue
                 self.absent.add(number)
                 early = self.placed[number] + ANSWER_WITHIN - self.loop.clock
                 _must(early < 0.1 or not self.timely, f"ticket {number}: is absent {early:.1f} s early")
@@ -826,6 +857,8 @@ class Served(app.Service):
                 answer = await self.placed(request)
             elif path == "/messages":
                 answer = await self.answered(request)
+            elif path == "/withdrawals":
+                answer = await self.withdrawn(request)
             elif path == "/plan":
                 answer = await self.plan(request)
             else:
@@ -856,6 +889,8 @@ class User:
         self.never, self.late = rng.random() < 0.06, rng.random() < 0.06
         self.again, self.other = rng.random() < 0.15, rng.random() < 0.1
         self.acts = rng.expovariate(0.5)
+        self.leaves = world.seed % 4 == 3 and rng.random() < 0.4  # other seeds are what they were before
+        self.gone = ""  # what was heard of a withdrawal
         self.bodies: set[tuple[int, bytes]] = set()
         self.others: set[tuple[int, bytes]] = set()  # second messages, which count only if the first is lost
         self.heard: list[str] = []
@@ -864,10 +899,25 @@ class User:
         """Take part."""
         await asyncio.sleep(self.starts)
         code, found = await self.ask("/places", {"ticket": self.ticket})
+        if code == 201 and self.leaves and self.acts < 1.0:  # before an answer
+            await self.withdraw()
         if code == 201 and not self.never:
             await asyncio.sleep(ANSWER_WITHIN + 1.0 if self.late else self.acts)
             await self.answer(found["plan"])
+            if self.leaves:
+                await self.withdraw()
         self.world.busy -= 1
+
+    async def withdraw(self) -> None:
+        """Withdraw, again and again, until the service answers."""
+        world = self.world
+        world.leaving.add(world.store.number_of(self.ticket))
+        code, found = await self.ask("/withdrawals", {"ticket": self.ticket})
+        heard = "withdrawn" if code == 200 else str(found.get("reason"))
+        same = heard == self.gone or self.gone in ("", "closed") or self.ticket in world.forgotten
+        if not same:
+            world.violated(f"{self.ticket}: was told {self.gone}, then {heard}")
+        self.gone = heard
 
     async def answer(self, plan: int) -> None:
         """Send one message, again and again, until the service answers."""
@@ -922,6 +972,10 @@ class User:
         state, _ = held.tickets[self.world.store.number_of(self.ticket)]
         for one in self.heard:
             _must(one in ("counted", "late", "over"), f"{self.ticket}: gave up with {one!r}")
+        if self.gone == "withdrawn":
+            _must(state == ABSENT, f"{self.ticket}: was told 'withdrawn', and its state is {state}")
+            return
+        _must(self.gone in ("", "closed", "over"), f"{self.ticket}: was told {self.gone!r} of a withdrawal")
         _must(len(set(self.heard)) <= 1, f"{self.ticket}: was told {self.heard}")
         if "counted" in self.heard:
             _must(state == ANSWERED, f"{self.ticket}: was told 'counted', and its state is {state}")

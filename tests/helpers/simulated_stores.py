@@ -31,6 +31,7 @@ from discreet.service.database import (
     ReservationRequest,
     StaleWriter,
     Store,
+    WithdrawalRequest,
     hashed,
 )
 from discreet.service.frozen_mechanism import first_program
@@ -435,12 +436,39 @@ class DictionaryStore:
         self, requests: Sequence[Any], now: float, stays: float, closes_after: float | None = None
     ) -> list[RequestResult]:
         self._closed(now)
-        found = [
-            self._place(one, now, stays) if isinstance(one, ReservationRequest) else self._answer(one)
-            for one in requests
-        ]
+        found = [self._result(one, now, stays) for one in requests]
         self.whole = not self.d["over"] and self._batch_is_whole(self.d["turn"])
         return found
+
+    def _result(self, one: Any, now: float, stays: float) -> RequestResult:
+        if isinstance(one, WithdrawalRequest):
+            return self._withdraw(one)
+        return self._place(one, now, stays) if isinstance(one, ReservationRequest) else self._answer(one)
+
+    def _withdraw(self, asked: Any) -> RequestResult:
+        d, row = self.d, self.d["tickets"].get(asked.ticket)
+        if row is None or row["state"] in (UNSPENT, ABSENT):
+            return RequestResult(
+                "foreign" if row is None else "placeless" if row["state"] == UNSPENT else "withdrawn"
+            )
+        if row["state"] == PLACED:
+            if d["over"] and not self.clock:
+                return RequestResult("over")
+            row.update(state=ABSENT, due=None)
+            self._resolved(d["plans"][row["plan"]], 1)
+            return RequestResult("withdrawn")
+        _, at, _ = d["messages"].get(row["id"], (0, -1, b""))
+        plan = d["plans"][row["plan"]]
+        batch = plan["turn"] if at is None else at
+        if row["id"] not in d["messages"] or batch < d["turn"] or self._batch_is_whole(batch):
+            return RequestResult("counted")
+        del d["messages"][row["id"]]
+        row.update(state=ABSENT)
+        plan["came"], plan["absent"] = plan["came"] - 1, plan["absent"] + 1
+        if at is not None:
+            came, gone = d["resolved"][at, plan["number"]]
+            d["resolved"][at, plan["number"]] = came - 1, gone + (not self.clock)
+        return RequestResult("withdrawn")
 
     def _place(self, asked: Any, now: float, stays: float) -> RequestResult:
         d, row = self.d, self.d["tickets"].get(asked.ticket)

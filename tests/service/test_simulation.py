@@ -42,6 +42,8 @@ def test_a_seed_is_one_course_of_events() -> None:
         ("messages of the open batch removed", "sqlite"),
         ("clock: closed when all have answered", "sqlite"),
         ("clock: an answer joins the batch of its plan", "sqlite"),
+        ("withdrawal after the batch is complete", "sqlite"),
+        ("withdrawal: the message stays", "sqlite"),
         ("batch closed one early", "dictionary"),
         ("state stored apart from the release", "dictionary"),
         ("clock of the process", "dictionary"),

@@ -437,6 +437,18 @@ export class Client {
     return (await this.#asked("POST", this.#to("/messages"), 202, counted, { body: message.table, message })).found;
   }
 
+  /**
+   * Withdraw the place or the message of a ticket, and return the signed receipt: keep it. The message is removed,
+   * and the user counts as absent. Throws Turned with the reason "closed" if the batch is complete.
+   * @param {string} ticket @returns {Promise<any>}
+   */
+  async withdraw(ticket) {
+    if (this.#promised && !this.#shuffler && !this.#book) await this.plan();
+    const own = toHex(new Uint8Array(await subtle().digest("SHA-256", new TextEncoder().encode(ticket))));
+    const withdrawn = (/** @type {any} */ { receipt }) => receipt?.content?.status === "withdrawn" && receipt.content.ticket === own;
+    return (await this.#asked("POST", this.#to("/withdrawals"), 200, withdrawn, { body: { ticket } })).found.receipt;
+  }
+
   /** Fetch the plan, which states where messages go; the message can come from an earlier page. @param {Message} message */
   async #found(message) {
     try {

@@ -441,3 +441,20 @@ test("a form of contexts or a feature map that is not allowed is refused", async
     await assert.rejects(() => FeatureMap.of({ ...FEATURES, ...wrong }), RangeError);
   }
 });
+
+test("a withdrawal returns the receipt of its own ticket", async () => {
+  const own = toHex(new Uint8Array(await subtle().digest("SHA-256", new TextEncoder().encode("a ticket"))));
+  const receipt = { content: { status: "withdrawn", identity: "ab", ticket: own }, key: KEY, signature: "00" };
+  let count = 0;
+  const { asked, fetch } = service(async (path, body) => {
+    if (path === "/plan") return [200, await published()];
+    count += 1;
+    if (body.ticket === "late") return [410, { ...OURS, reason: "closed", words: "too late" }];
+    const of = count === 1 ? { ...receipt, content: { ...receipt.content, ticket: "00" } } : receipt;
+    return [200, { ...OURS, status: "withdrawn", receipt: of }];
+  });
+  const client = new Client("https://study.example", { promised: EPSILON, key: KEY, fetch, pace: clocked().pace });
+  assert.deepEqual(await client.withdraw("a ticket"), receipt); // another ticket's receipt is not taken
+  assert.deepEqual(asked.map((/** @type {any} */ one) => one.path), ["/plan", "/withdrawals", "/withdrawals"]);
+  await assert.rejects(client.withdraw("late"), (error) => error instanceof Turned && error.reason === "closed" && error.final);
+});

@@ -209,7 +209,7 @@ def _print_statement(study: Study, as_json: bool) -> None:
     if as_json:
         print_json(content)
         return
-    facts = (*content["who_sees_what"], "", *content["side_channels"])
+    facts = (*content["who_sees_what"], "", *content["side_channels"], "", content["withdrawal"])
     for line in (study.name, "", content["first"], "", *facts):
         console().print(line, soft_wrap=True)
     many = f"{study.releases:,} release{'s' if study.releases != 1 else ''}"

@@ -49,6 +49,7 @@ be stored (:meth:`PendingMessage.to_bytes`) and sent later.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 import os
@@ -757,6 +758,27 @@ class Client:
 
         path, sent = self._to("/messages", [message]), dict(message.table)
         return self._asked("POST", path, 202, counted, True, messages=[message], json=sent)[1]
+
+    def withdraw(self, ticket: str) -> Mapping[str, Any]:
+        """Withdraw a user's place or message, and return the receipt.
+
+        The service removes the message, and the user counts as absent. The receipt has the signed ``content``
+        with the SHA-256 of the ticket. Keep it. A repeated call gets the same receipt. Raises :class:`Turned`
+        if the service refuses: with the reason ``closed`` if the user's batch is complete, so that their
+        message is counted.
+        """
+
+        def withdrawn(found: Mapping[str, Any]) -> bool:
+            receipt = found.get("receipt")
+            content = receipt.get("content") if isinstance(receipt, dict) else None
+            own = hashlib.sha256(ticket.encode()).hexdigest()
+            return isinstance(content, dict) and (content.get("status"), content.get("ticket")) == (
+                "withdrawn", own,
+            )  # fmt: skip
+
+        path = self._to("/withdrawals")
+        receipt = self._asked("POST", path, 200, withdrawn, True, json={"ticket": ticket})[1]["receipt"]
+        return dict(receipt)
 
     def send_all(self, messages: Sequence[PendingMessage]) -> list[Mapping[str, Any]]:
         """Send many messages with one request, and return the result of each message.

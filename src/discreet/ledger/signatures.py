@@ -45,6 +45,7 @@ Kind = Literal[
     "discreet key, 1",
     "discreet service, 1",
     "discreet shuffler, 1",
+    "discreet withdrawal, 1",
 ]
 Passphrase = str | Callable[[], str] | None
 """Passphrase, or a function that asks for the passphrase. It is called only if the file is encrypted."""

@@ -33,7 +33,7 @@ from discreet.service import encoding as codec
 from discreet.service import openapi as described
 from discreet.service.batch_sums import opened_sum, written_sum
 from discreet.service.connection_limits import HEAD_BYTES
-from discreet.service.database import RequestResult, ReservationRequest, StaleWriter, Store, TicketMessage
+from discreet.service.database import AnyRequest, RequestResult, StaleWriter, Store, TicketMessage, hashed
 from discreet.service.error_causes import cause, where
 from discreet.service.frozen_mechanism import frozen
 from discreet.service.ingest import Busy, Intake
@@ -45,6 +45,7 @@ from discreet.service.message_validation import (
     ShuffleAdmission,
     admission_of,
     place_of,
+    withdrawal_of,
 )
 from discreet.service.operator_page import POLICY, page, trouble_page
 from discreet.service.participant_statement import make_participant_statement
@@ -67,7 +68,7 @@ _SWEEP = 0.02  # Seconds between two removals of counted messages; a removal blo
 
 _CODES = {
     "counted": 202, "placed": 201, "full": 409, "spent": 409, "replayed": 409, "placeless": 409, "late": 410,
-    "over": 410, "foreign": 403, "malformed": 400, "oversized": 413, "slow": 408, "busy": 503,
+    "over": 410, "closed": 410, "foreign": 403, "malformed": 400, "oversized": 413, "slow": 408, "busy": 503,
     "unauthorized": 401, "unknown": 404, "headers": 431,
 }  # fmt: skip
 _WORDS = {
@@ -77,6 +78,7 @@ _WORDS = {
     "placeless": "this ticket has no place: ask for one before you act",
     "late": "this plan is over, or the time of this place is",
     "over": "the study is over",
+    "closed": "the message is counted: its batch is complete, and a sum cannot be changed",
     "foreign": "no such ticket was issued by this study, or the message was made for another one",
     "busy": "nothing is known of this request: send it again",
     "slow": "the request did not arrive in time",
@@ -376,7 +378,7 @@ class Service:
         if path in self._counted:
             self._counted[path].labels(reason).inc()
 
-    async def put(self, requests: list[ReservationRequest | TicketMessage]) -> list[RequestResult]:
+    async def put(self, requests: list[AnyRequest]) -> list[RequestResult]:
         """Store requests and return their results. Raises :class:`ServiceError` if the database is too slow
         or fails.
         """
@@ -497,7 +499,7 @@ class Service:
                 raise ServiceError(
                     "malformed", f"tickets: must be a list of 1 to {MOST_MANY}, and nothing else"
                 )
-            asked: list[ReservationRequest | TicketMessage] = [place_of({"ticket": one}) for one in many]
+            asked: list[AnyRequest] = [place_of({"ticket": one}) for one in many]
         except Malformed as error:
             raise ServiceError(error.reason, str(error)) from None
         said = []
@@ -510,6 +512,24 @@ class Service:
             else:
                 said.append({"status": result.status, "words": _WORDS[result.status]})
         return _json(201, {"results": said})
+
+    async def withdrawn(self, request: Request) -> Response:
+        """Handle POST /withdrawals. A repeated request gets the same receipt."""
+        table = await self.body(request)
+        try:
+            (result,) = await self.put([withdrawal_of(table)])
+        except Malformed as error:
+            raise ServiceError(error.reason, str(error)) from None
+        if result.status != "withdrawn":
+            return _refused("closed" if result.status == "counted" else result.status)
+        self._clean = False  # the log of the database can contain the message
+        content = {
+            "status": "withdrawn", "identity": self.study.identity,
+            "ticket": hashed(table["ticket"]).hex(),
+        }  # fmt: skip
+        signature = self._key.sign("discreet withdrawal, 1", content)
+        receipt = {"content": content, "key": self._key.public, "signature": signature}
+        return _json(200, {"status": "withdrawn", "receipt": receipt})
 
     async def _published(self, results: list[RequestResult]) -> None:
         """Publish the newest plans in this process if a result names a plan that it has not published."""
@@ -735,6 +755,10 @@ def _people(app: FastAPI, service: Service, texts: described.Texts) -> None:
     @app.post("/messages", **texts.messages)
     async def messages(request: Request) -> Response:
         return await service.answered(request)
+
+    @app.post("/withdrawals", **texts.withdrawals)
+    async def withdrawals(request: Request) -> Response:
+        return await service.withdrawn(request)
 
     @app.post("/tickets", **texts.tickets)
     async def tickets(request: Request) -> Response:

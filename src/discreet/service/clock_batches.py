@@ -31,7 +31,8 @@ their columns are not derived here.
 **What is not covered**: that a user took a place, and what an observer of the network sees. Therefore the
 service publishes nothing that depends on answers: no number of answers or absences, in particular. The next
 plans open ``settles`` seconds after the release, so that their time does not depend on the number of answers.
-The learner gets the number of *reservations* of each plan instead of answers.
+The learner gets the number of *reservations* of each plan instead of answers. A user who withdraws before the
+end of their batch is a user who never answers.
 """
 
 from __future__ import annotations
@@ -148,3 +149,8 @@ class ClockRequests(ResolvedRequests):
         if outcome == "came":
             self._row(batch, plan)["came"] += 1
         return batch
+
+    def _unresolve(self, number: int, batch: int | None) -> None:
+        super()._unresolve(number, batch)
+        assert batch is not None
+        self._rows[batch, number]["absent"] = 0  # the row that closes the batch counts all absences

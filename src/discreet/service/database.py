@@ -31,6 +31,14 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 ``schema``      one row: the version of these tables (:mod:`discreet.service.schema_migrations`).
 ==============  ========================================================================================
 
+**Withdrawal.** Users can withdraw with their ticket until their batch is complete
+(:meth:`Requests.withdraw`). Their reservation or message becomes an absence in the batch in which it counts,
+and the message is removed.
+The number of resolved reservations of a batch does not change. So a release is drawn from the same table as
+if the user had been absent, and its distribution does not depend on the reason. The rows do not tell a
+withdrawal from an absence, except that a withdrawn message keeps its nonce: another ticket cannot send a
+copy of it.
+
 **One answer per ticket.** A ticket is a one-time code with which one user takes part. The user first uses it
 to reserve a place in a plan. Then the user answers in time, or the ticket is marked as absent. These changes
 are never undone. The row of the ticket, the message and the counts of the plan change in one transaction.
@@ -97,6 +105,7 @@ __all__ = [
     "Requests",
     "ReservationRequest",
     "RequestResult",
+    "WithdrawalRequest",
     "StaleWriter",
     "Store",
     "hashed",
@@ -268,8 +277,11 @@ sql.Index(
 )
 
 TABLES = _meta.tables
+_COUNTS = [column for column in _plans.c if column.name != "policy"]
 
-Status = Literal["placed", "counted", "full", "late", "spent", "foreign", "replayed", "placeless", "over"]
+Status = Literal[
+    "placed", "counted", "full", "late", "spent", "foreign", "replayed", "placeless", "over", "withdrawn"
+]
 
 
 class StaleWriter(RuntimeError):
@@ -281,6 +293,16 @@ class StaleWriter(RuntimeError):
 @dataclass(frozen=True)
 class ReservationRequest:
     """Request for a place in an open plan.
+
+    - ticket : hash of the ticket.
+    """
+
+    ticket: bytes
+
+
+@dataclass(frozen=True)
+class WithdrawalRequest:
+    """Request to remove a user's reservation or message.
 
     - ticket : hash of the ticket.
     """
@@ -333,6 +355,7 @@ class Drawn:
     session: bytes  # exact state of the session after the release
 
 
+AnyRequest = ReservationRequest | TicketMessage | WithdrawalRequest
 Plans = Sequence[tuple[int, int, str]]  # for each plan: its number, its number of users, its policy as JSON
 
 
@@ -753,12 +776,14 @@ class Store:
     # ------------------------------------------------------------------------- people
     def admit(
         self,
-        requests: Sequence[ReservationRequest | TicketMessage],
+        requests: Sequence[AnyRequest],
         now: float,
         stays: float,
         closes_after: float | None = None,
     ) -> list[RequestResult]:
-        """Store places and answers in one transaction. They are on the disk when this method returns.
+        """Store places, answers and withdrawals in one transaction.
+
+        They are on the disk when this method returns.
 
         Parameters
         ----------
@@ -768,10 +793,7 @@ class Store:
         with self._writing() as connection:
             ends = math.inf if closes_after is None else closes_after
             batch = self._requests(connection, requests, now, stays, ends)
-            results = [
-                batch.place(one) if isinstance(one, ReservationRequest) else batch.answer(one)
-                for one in requests
-            ]
+            results = [batch.result(one) for one in requests]
             batch.write(connection)
             if any(one.status == "full" for one in results):
                 after = batch.free_again(
@@ -784,7 +806,7 @@ class Store:
     def _requests(
         self,
         connection: Connection,
-        requests: Sequence[ReservationRequest | TicketMessage],
+        requests: Sequence[AnyRequest],
         now: float,
         stays: float = 0.0,
         ends: float = math.inf,
@@ -793,14 +815,23 @@ class Store:
 
         Tickets and nonces are read after the lock is held, so that no other transaction changes them.
         """
-        query = sql.select(_study.c.turn, _study.c.over)
+        query: Any = sql.select(_study.c.turn, _study.c.over)
         if self.batches is not None:  # one transaction at a time, because each counts in the same batch
             query = query.with_for_update()
         study = connection.execute(query).one()
         plans = [] if study.over else self._open(connection, lock=True)
         tickets = self._known(connection, {one.ticket for one in requests})
         nonces = self._nonces(connection, [one.nonce for one in requests if isinstance(one, TicketMessage)])
-        given = plans, tickets, nonces, bool(study.over), now, stays, ends
+        stored = dict[int, int | None]()
+        leaving = [tickets[one.ticket] for one in requests if _withdraws(one) and one.ticket in tickets]
+        if leaving:
+            numbers = [one["id"] for one in leaving]
+            query = sql.select(_messages.c.ticket, _messages.c.batch).where(_messages.c.ticket.in_(numbers))
+            stored = {int(row.ticket): row.batch for row in connection.execute(query)}
+            if self.batches is not None:  # a message can count in the open batch after its plan is closed
+                known = {one["number"] for one in plans}
+                plans += self._plan_rows(connection, {one["plan"] for one in leaving} - known - {None})
+        given = plans, tickets, nonces, bool(study.over), now, stays, ends, stored
         if self.batches is None:
             return Requests(*given)
         rows = connection.execute(
@@ -811,14 +842,18 @@ class Store:
     def _open(self, connection: Connection, *, lock: bool = False) -> list[dict[str, Any]]:
         """Return the open plans: those of the current turn, and earlier plans that hold reservations."""
         turn = sql.select(_study.c.turn).scalar_subquery()
-        columns = [column for column in _plans.c if column.name != "policy"]
         is_open = _plans.c.turn == turn
         if self.batches is not None:
             is_open = is_open | (_plans.c.placed > _plans.c.came + _plans.c.absent)
-        query = sql.select(*columns).where(is_open).order_by(_plans.c.number)
+        query = sql.select(*_COUNTS).where(is_open).order_by(_plans.c.number)
         if lock:
             query = query.with_for_update()
         return [dict(row) for row in connection.execute(query).mappings()]
+
+    def _plan_rows(self, connection: Connection, numbers: set[int]) -> list[dict[str, Any]]:
+        """Return rows of plans in the form of :meth:`_open`, and lock them."""
+        query = sql.select(*_COUNTS).where(_plans.c.number.in_(numbers)).with_for_update()
+        return [dict(row) for row in connection.execute(query).mappings()] if numbers else []
 
     def _known(self, connection: Connection, hashes: set[bytes]) -> dict[bytes, dict[str, Any]]:
         found: dict[bytes, dict[str, Any]] = {}
@@ -832,9 +867,9 @@ class Store:
         for part in _parts(nonces, _MANY):
             query = sql.select(_messages.c.nonce).where(_messages.c.nonce.in_(part))
             found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
-            if self.batches is not None:  # an open plan can have removed messages
-                query = sql.select(_tickets.c.nonce).where(_tickets.c.nonce.in_(part))
-                found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
+            # an open plan can have removed messages
+            query = sql.select(_tickets.c.nonce).where(_tickets.c.nonce.in_(part))
+            found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
         return found
 
     def mark_expired(self, now: float, closes_after: float | None, stays: float = math.inf) -> int:
@@ -1327,7 +1362,10 @@ class Requests:
         now: float,
         stays: float,
         ends: float,
+        stored: Mapping[int, int | None] | None = None,
     ) -> None:
+        self._stored_messages = dict(stored or {})  # batches of messages that a request withdraws
+        self._removed: list[int] = []
         self._plans = {int(plan["number"]): plan for plan in plans}
         self._tickets, self._nonces = tickets, nonces
         self._over, self._now = over, now
@@ -1362,6 +1400,52 @@ class Requests:
     def whole(self) -> bool:
         """True if every user of the open plans has answered or is absent."""
         return all(plan["came"] + plan["absent"] >= plan["users"] for plan in self._plans.values())
+
+    def result(self, request: AnyRequest) -> RequestResult:
+        """Carry out one request."""
+        if isinstance(request, ReservationRequest):
+            return self.place(request)
+        return self.answer(request) if isinstance(request, TicketMessage) else self.withdraw(request)
+
+    def withdraw(self, asked: WithdrawalRequest) -> RequestResult:
+        """Count a reservation or a message as absent, and remove the message.
+
+        The result is "withdrawn" if nothing of the ticket is or will be in a sum, also if the user was marked
+        absent before. It is "counted" if the batch of the message is complete: then its sum can be drawn, or
+        was drawn, and nothing changes.
+        """
+        ticket = self._tickets.get(asked.ticket)
+        if ticket is None:
+            return RequestResult("foreign")
+        if ticket["state"] == UNSPENT:
+            return RequestResult("placeless")
+        if ticket["state"] == ABSENT:
+            return RequestResult("withdrawn")
+        plan, own = self._plans.get(int(ticket["plan"])), ticket["id"]
+        if ticket["state"] == PLACED:
+            if plan is None:
+                return RequestResult("over")
+            self.expire(ticket)
+            return RequestResult("withdrawn")
+        new = [one for one in self._messages if one["ticket"] == own]
+        batch = new[0]["batch"] if new else self._stored_messages.get(own)
+        if not (new or own in self._stored_messages) or not self._is_open(plan, batch):
+            return RequestResult("counted")
+        self._unresolve(int(ticket["plan"]), batch)
+        self._messages = [one for one in self._messages if one["ticket"] != own]
+        self._removed.append(own)
+        self._change(ticket, state=ABSENT)
+        return RequestResult("withdrawn")
+
+    def _is_open(self, plan: dict[str, Any] | None, batch: int | None) -> bool:
+        """Return True if the batch of a message is not complete. plan : its plan, if that is open."""
+        return plan is not None and not self.whole
+
+    def _unresolve(self, number: int, batch: int | None) -> None:
+        """Count a message of plan ``number`` as absent."""
+        plan = self._plans.get(number)
+        assert plan is not None
+        plan["came"], plan["absent"] = plan["came"] - 1, plan["absent"] + 1
 
     def place(self, asked: ReservationRequest) -> RequestResult:
         ticket = self._tickets.get(asked.ticket)
@@ -1422,6 +1506,8 @@ class Requests:
     def write(self, connection: Connection) -> None:
         if self._messages:
             connection.execute(_messages.insert(), self._messages)
+        if self._removed:
+            connection.execute(_messages.delete().where(_messages.c.ticket.in_(self._removed)))
         if self._changed:
             connection.execute(
                 _tickets.update()
@@ -1446,8 +1532,10 @@ class Requests:
 class BatchRule(ABC):
     """Rule that closes batches by the resolution of reservations or by the clock, and not by plans."""
 
-    held_turns: int | None = None
-    """Number of earlier turns whose plans stay published; None: plans with open reservations stay."""
+    @property
+    def held_turns(self) -> int | None:
+        """Number of earlier turns whose plans stay published; None: plans with open reservations stay."""
+        return None
 
     @abstractmethod
     def size(self, turn: int) -> int:
@@ -1481,6 +1569,10 @@ class BatchRule(ABC):
         turn : number of the newest release. rows : rows of the table ``resolved`` for batches that have no
         release yet. given : arguments of :class:`Requests`.
         """
+
+
+def _withdraws(request: AnyRequest) -> bool:
+    return isinstance(request, WithdrawalRequest)
 
 
 def _parts(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

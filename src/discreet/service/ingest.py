@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from discreet.service.database import RequestResult, ReservationRequest, Store, TicketMessage
+from discreet.service.database import AnyRequest, RequestResult, Store
 from discreet.service.error_causes import cause
 from discreet.service.system_io import SYSTEM, Io
 
@@ -53,9 +53,7 @@ class Intake:
     ) -> None:
         self._store, self._after, self._io = store, after, io
         self._times = stays, closes_after
-        self._waiting: deque[
-            tuple[Sequence[ReservationRequest | TicketMessage], asyncio.Future[list[RequestResult]]]
-        ] = deque()
+        self._waiting: deque[tuple[Sequence[AnyRequest], asyncio.Future[list[RequestResult]]]] = deque()
         self._count = 0
         self._came = asyncio.Event()
         self._thread = io.worker("discreet-intake")
@@ -74,7 +72,7 @@ class Intake:
             await asyncio.gather(self._task, return_exceptions=True)
         self._thread.shutdown()
 
-    async def put(self, requests: Sequence[ReservationRequest | TicketMessage]) -> list[RequestResult]:
+    async def put(self, requests: Sequence[AnyRequest]) -> list[RequestResult]:
         """Return the result of each request when all results are on the disk. Raises :class:`Busy` on
         overload or failure.
         """
@@ -92,9 +90,7 @@ class Intake:
             await self._came.wait()
             if self._count < MOST_AT_ONCE:
                 await self._io.sleep(_GATHERS)
-            taken: list[
-                tuple[Sequence[ReservationRequest | TicketMessage], asyncio.Future[list[RequestResult]]]
-            ] = []
+            taken: list[tuple[Sequence[AnyRequest], asyncio.Future[list[RequestResult]]]] = []
             many = 0
             while self._waiting and (not taken or many + len(self._waiting[0][0]) <= MOST_AT_ONCE):
                 taken.append(self._waiting.popleft())
@@ -128,5 +124,5 @@ class Intake:
             finally:
                 self._count -= many
 
-    def _admitted(self, requests: list[ReservationRequest | TicketMessage]) -> list[RequestResult]:
+    def _admitted(self, requests: list[AnyRequest]) -> list[RequestResult]:
         return self._store.admit(requests, self._io.now(), *self._times)

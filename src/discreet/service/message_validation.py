@@ -38,7 +38,7 @@ from discreet.device.randomized_response_device import ReportDevice
 from discreet.device.shuffle_payload import SessionConfig
 from discreet.mechanisms.linear.context_query import ContextRecords
 from discreet.mechanisms.local.message_inbox import REACH
-from discreet.service.database import ReservationRequest, TicketMessage, hashed
+from discreet.service.database import ReservationRequest, TicketMessage, WithdrawalRequest, hashed
 from discreet.service.study_config import Study
 
 __all__ = [
@@ -82,6 +82,11 @@ def place_of(table: Any) -> ReservationRequest:
     if len(table) != 1:
         raise Malformed("must hold a ticket, and nothing else")
     return ReservationRequest(ticket)
+
+
+def withdrawal_of(table: Any) -> WithdrawalRequest:
+    """Return the withdrawal in the parsed JSON ``{"ticket": ...}``."""
+    return WithdrawalRequest(place_of(table).ticket)
 
 
 def _integers(table: Mapping[str, Any], name: str, count: int, size: int) -> list[int]:

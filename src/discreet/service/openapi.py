@@ -92,6 +92,7 @@ class Texts:
         self.plan: dict[str, Any] = _plan()
         self.places = _places(example["ticket"])
         self.messages = _messages(message, example)
+        self.withdrawals = _withdrawals(example["ticket"])
         self.sums = _sums(study.identity)
         self.tickets = _tickets()
         self.releases = _releases()
@@ -221,6 +222,24 @@ def _messages(message: dict[str, Any], example: dict[str, Any]) -> dict[str, Any
             {"anyOf": [message, _object(messages={**_MANY, "items": message})]},
             {"one": example, "many": {"messages": [example]}},
         ),
+    }
+
+
+def _withdrawals(ticket: str) -> dict[str, Any]:
+    content = _object(status={"const": "withdrawn"}, identity=_TEXT, ticket=_TEXT)
+    receipt = _object(content=content, key=_TEXT, signature=_TEXT)
+    return {
+        "summary": "Withdraw a place or a message until its batch is complete",
+        "status_code": 200,
+        "response_model": None,
+        "responses": {
+            200: _answer(
+                "No sum contains a message of this ticket, and none will. The receipt is signed.",
+                _object(status={"const": "withdrawn"}, receipt=receipt, service=_OURS),
+            )
+        }
+        | _refusals(400, 403, 408, 409, 410, 413, 503),
+        "openapi_extra": _body(_object(ticket=_TICKET), {"one": {"ticket": ticket}}),
     }
 
 

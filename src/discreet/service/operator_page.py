@@ -239,8 +239,8 @@ def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn
     if rule is not None and rule.held_turns is not None:  # nothing that depends on answers
         now = [one for one in plans if one["turn"] == turn]
         offered, placed = (sum(int(one[name]) for one in now) for name in ("users", "placed"))
-        counts = (("places of the current plan", f"{offered:,}"), ("taken", f"{placed:,}"))
-        table = Table("Places until the next release", ("what", "places"), counts)
+        rows = (("places of the current plan", f"{offered:,}"), ("taken", f"{placed:,}"))
+        table = Table("Places until the next release", ("what", "places"), rows)
         done = study.users if over else before
         part = f"{done:,} of {_number(study.users, 'place', 'places')} of the study were offered so far."
         return _html([Heading(2, "People"), Paragraph(part), *([] if over else [table])])
@@ -309,6 +309,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
     promised: list[Block] = [
         Heading(2, "What is promised"), Paragraph(statement["first"]), *_budget(statement),
         Heading(2, "Who sees what"), *map(Paragraph, statement["who_sees_what"]),
+        Heading(2, "Withdrawal"), Paragraph(statement["withdrawal"]),
     ]  # fmt: skip
     hidden: list[Block] = [Heading(2, "What no noise hides"), *map(Paragraph, statement["side_channels"])]
     parts = {

@@ -95,6 +95,17 @@ _ALL_MEANING = (
     "another person. Therefore what happens to people does not affect who is in which batch, except through "
     "the times of their answers: the next batch begins when this one is complete."
 )
+_UNTIL = (
+    "With your ticket, you can withdraw until your batch is complete (POST /withdrawals). Your message is "
+    "then removed, and you count as absent. The receipt is signed. Afterwards, a release cannot be undone. "
+)
+_KEPT = "Backups of the server can contain your message for as long as they are kept."
+_HOLDS = {
+    "joint": "The server then holds only exact sums of all records, in which one person cannot be found or "
+    "removed, and releases. ",
+    "local": "The server then holds only sums of randomized messages, and releases. ",
+    "shuffle": "The shuffler then holds no message. The server holds only sums of batches, and releases. ",
+}
 
 
 def _side_channels(rule: str) -> tuple[str, ...]:
@@ -162,6 +173,7 @@ def make_participant_statement(
             "closes_after_seconds": study.closes_after,
             "meaning": _meaning(study, rule),
         },
+        "withdrawal": f"{_UNTIL}{_HOLDS[study.trust]}{_KEPT}",
         "ledger": ledger
         or "This study uses no ledger: the cost of other releases about the same people is not known here.",
         "key": key,

@@ -125,6 +125,17 @@ class ResolvedRequests(Requests):
         self._resolved, self._open = self._resolved + 1, self._open - 1
         return batch
 
+    def _is_open(self, plan: dict[str, Any] | None, batch: int | None) -> bool:
+        if batch is None or batch < self._turn:
+            return False
+        return not self._rule.is_whole(batch, [row for (own, _), row in self._rows.items() if own == batch])
+
+    def _unresolve(self, number: int, batch: int | None) -> None:
+        super()._unresolve(number, batch)
+        assert batch is not None
+        row = self._rows[batch, number]
+        row["came"], row["absent"] = row["came"] - 1, row["absent"] + 1
+
     def write(self, connection: Connection) -> None:
         """Write the changed rows."""
         super().write(connection)
