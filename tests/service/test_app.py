@@ -184,8 +184,8 @@ def test_the_description_is_complete_and_its_examples_run(served: tuple[Any, Any
     http, service = served
     told = http.get("/openapi.json").json()
     assert set(told["paths"]) == {
-        "/plan", "/places", "/messages", "/withdrawals", "/tickets", "/releases/{number}", "/statement", "/health", "/keys",
-        "/log",
+        "/plan", "/places", "/messages", "/withdrawals", "/tickets", "/releases/{number}", "/statement",
+        "/health", "/keys", "/log",
         "/metrics",
     }  # fmt: skip
     for path, methods in told["paths"].items():
