@@ -6,7 +6,7 @@ Derivation: :mod:`discreet.core.correlated_noise.decaying_sum`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from discreet.core.count_channels import ExactChannel
 from discreet.core.releases import Floats, Measurement
 from discreet.core.rng import checked_on_grid
 from discreet.core.session import ChannelSession, State
-from discreet.core.trajectories import Trajectories
 
 if TYPE_CHECKING:
     from discreet.core.protocols import NoiseDistribution
@@ -70,14 +69,13 @@ class FreshNoiseChannel(ExactChannel):
         estimates = self.estimates(fresh, laws, estimand, covers, effective)
         return Measurement(estimates, decay, gain), {"forgotten": forgets, "weights": weights}
 
-    def add_late(self, s: ChannelSession, records: Trajectories) -> None:
+    def add_late(self, s: ChannelSession, records: Any) -> None:
         """Add checked records of users who were counted as absent.
 
         Each record is in one batch, so the privacy loss is that of a user who was not absent.
         """
-        users = len(records)
-        # one statement without a function call, as in add_absent; add_many counts the users again
-        s._users, s._absent = s._users - users, s._absent - users
+        # one statement, as in add_absent; add_many counts the users again
+        s._users, s._absent = s._users - len(records), s._absent - len(records)
         self.add_many(s, records)
 
     def forgets(self, s: ChannelSession, n: int) -> bool:
