@@ -330,13 +330,17 @@ def test_intervals_cover_the_truth_in_93_of_100_studies(name):
 
 
 @pytest.mark.statistics
-@pytest.mark.parametrize(
-    ("name", "most"), [("linear, epsilon 0.3", 0.5), ("equal arms, small batches", 0.93)]
-)
+@pytest.mark.parametrize(("name", "most"), [("linear, epsilon 0.3", 0.5), ("equal arms, epsilon 10", 0.93)])
 def test_least_squares_does_not_cover(name, most):
-    """What the intervals are for. 600 studies of fixed seeds; measured in benchmarks."""
+    """Least squares needs what the intervals do. 500 studies of fixed seeds; also measured in benchmarks."""
     world, privatizer, learner, options = CASES[name]
-    assert covered(world, privatizer, learner, 600, **options)[-1] < most
+    assert covered(world, privatizer, learner, 500, **options)[-1] < most
+
+
+@pytest.mark.statistics
+def test_adaptive_choices_alone_make_least_squares_wrong():
+    """No noise and equal arms: 500 studies of fixed seeds; the benchmark has 86 % with other seeds."""
+    assert covered(equal_arms(), dr.NoPrivacy(), LEARNER, 500, 4000)[-1] < 0.92
 
 
 def test_a_few_studies_are_covered():
