@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The order of sets is the same in every run.
 export PYTHONHASHSEED := 0
 
-.PHONY: run test test-statistics test-chance test-engines test-agents test-service serve-demo test-docs docs linkcheck goldens mutate coverage bytecode lint format types imports wheel-check bench warmup setup clean help
+.PHONY: run test test-statistics test-chance test-engines test-oracles test-agents test-service serve-demo test-docs docs linkcheck goldens mutate coverage bytecode lint format types imports wheel-check bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -73,6 +73,10 @@ test-engines: warmup ## Dask, Ray, submitit and Flower with real workers, some o
 	$(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,flower]' 'flwr[simulation]'
 	$(VENV)-flower/bin/python -m pytest -n 0 -m engines tests/engines/test_flower.py
 
+test-oracles: warmup ## Numbers that OpenDP, dp-accounting and dpcrpy compute too
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check opendp dpcrpy
+	$(BIN)/python -m pytest -n 0 tests/accounting/budget/test_oracles.py
+
 # d3rlpy holds back Gymnasium. TORCH is where and which PyTorch to take: on Linux the newest one brings CUDA.
 TORCH ?= torch<2.14
 test-agents: warmup ## The tutorial, gallery and tests of agents with Stable-Baselines3, d3rlpy and Minari
@@ -98,7 +102,7 @@ test-service: warmup ## The policy service under load, killed and fuzzed (at mos
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,serve]' schemathesis 'psycopg[binary]' playwright
 	@# the JavaScript client and the pages in a browser are tested where Node and Chromium are
 	@if command -v npm > /dev/null; then cd clients/js && npm ci --ignore-scripts --silent --no-fund --no-audit; fi
-	$(BIN)/python -m pytest -n 0 -m service tests/serve
+	$(BIN)/python -m pytest -n 0 -m service tests/service
 
 serve-demo: warmup ## A policy service with 1 000 simulated people, then one with a shuffler; each page stays 30 seconds
 	$(BIN)/discreet serve docs/examples/service/study.toml --dry-run 1000 --stay 30

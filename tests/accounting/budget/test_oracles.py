@@ -1,6 +1,6 @@
 """Other libraries as oracles: OpenDP, dp-accounting and dpcrpy, where they compute the same number.
 
-A library that is not installed is skipped (`pip install opendp dpcrpy`). No test draws noise.
+A library that is not installed is skipped (`make test-oracles` installs all). No test draws noise.
 """
 
 from __future__ import annotations
