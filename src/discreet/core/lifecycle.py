@@ -6,8 +6,8 @@ draw two noises for one sum. Each call therefore takes a lock. A call from insid
 handler, or by code of a caller's array) is rejected.
 
 A session that continues elsewhere is saved to a file, which can be restored once
-(:mod:`discreet.mechanisms.saved_state.state_file`). After a crash or interrupt, exactly one of the two
-exists: the object or the file.
+(:mod:`discreet.mechanisms.saved_state.state_file`). After a crash or interrupt, either the object or the file
+exists, never both.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from discreet.core.registry import parts
 
 
 class Guarded:
-    """Base class of objects that contain exact sums or raw records. Subclasses delete these data in
-    ``_drop``.
+    """Base class of objects with exact sums or raw records. ``_drop`` of a subclass deletes these data.
     """
 
     _what = "session"  # name of the object in error messages

@@ -149,8 +149,7 @@ class Channel(ABC):
         """Return the encoder for devices of the newest plan's users."""
 
     def randomizer(self, s: ChannelSession) -> Encoder:
-        """Return the function that converts a trajectory of the newest plan to its part of the sums, for
-        audits.
+        """Return the function that maps a trajectory of the newest plan to its contribution, for audits.
         """
         return self.encoder(s)
 
@@ -192,7 +191,7 @@ class Channel(ABC):
     # ----------------------------------------------------------------------------- releases
     @abstractmethod
     def release(self, s: ChannelSession, n: int, leaf: int) -> Released:
-        """Draw the noise and make the release after n users, who fill ``leaf`` time steps.
+        """Draw the noise and make the release after n users, who belong to ``leaf`` time steps.
 
         The method returns the changes that close the batch. The session applies these changes when the
         release is made, not before. (Otherwise an interrupt could leave a closed batch without a release, and
@@ -495,10 +494,9 @@ class ChannelSession(Saveable):
             Raw records of n users: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)``.
         plan : int
             Number of the plan that these users followed (``open_plan.number`` while it was open).
-        late : bool
-            True if these are users whom an earlier batch counted as absent. The number of users does not
-            change then, so a batch can contain more records than its plans have users. Needs separate noise
-            for each batch.
+        late : bool True if these are users whom an earlier batch counted as absent. The number of users does
+            not change then, so a batch can contain more records than its plans have users. ``late`` requires
+            separate noise for each batch.
 
         Raises
         ------
@@ -523,9 +521,9 @@ class ChannelSession(Saveable):
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add many simulated users of the open plan in one call, from their exact sums.
 
-        The sum of the devices' random draws is drawn from its exact distribution. The method is for
-        simulation only. The method raises ``ValueError`` under secure randomness, where each user's own
-        record must pass the checks.
+        The sum of the devices' random draws is drawn from its exact distribution. This method is for
+        simulation only. It raises ``ValueError`` under secure randomness, where each user's own record must
+        pass the checks.
         """
         with self._call():
             self._check_open()
@@ -580,8 +578,8 @@ class ChannelSession(Saveable):
     def answer(self) -> Callable[[Any], Estimate]:
         """Function that answers new queries about offline data. Raises ``ValueError`` if no data are stored.
 
-        Learners receive this function. The function is not a bound method, because a bound method would give
-        them access to the session.
+        Learners receive this function. It is not a bound method, because a bound method would give learners
+        access to the session.
         """
         return self.channel.answer(self)
 

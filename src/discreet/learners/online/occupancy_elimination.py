@@ -159,7 +159,7 @@ class KnownModel:
 
 @dataclass(frozen=True, eq=False)
 class ActiveSet:
-    """Facts that a learner keeps about its latest stage.
+    """Facts about the latest stage of a learner.
 
     Attributes
     ----------
@@ -282,7 +282,7 @@ class SDPPEOM(StagedLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid.
+        """Yield one string for each option value that the regret theorem does not cover.
 
         There is at least one string, because the theorem does not cover sets of occupancy measures.
         """

@@ -1,4 +1,4 @@
-"""Share of all episodes that end censored, and the probability of a censored end after a decision.
+"""Share of episodes that end censored, and the probability of a censored end after a decision.
 
 An episode with unknown outcome ends in the censored state (``ReturnBounds.censored``). Its return counts as
 the middle of the range of returns. :mod:`discreet.learners.ope.transition_gains` evaluates the gain of a

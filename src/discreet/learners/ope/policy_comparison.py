@@ -46,20 +46,20 @@ from the evaluation half, in one chain:
 
 The variance is estimated from both halves, and the larger estimate is used. Where both policies take the same
 actions, the errors of the release and the added errors cancel. In these states, the added errors have no
-effect. The default point of the path uses the share 0.8 of the failure probability. All other points share
-the remaining probability equally.
+effect. The default point of the path uses 0.8 of the failure probability. The remaining probability is
+divided equally among all other points.
 
 If the gain of L is estimated from returns, (3) cannot be used. The reason is that returns and transitions are
 correlated, and the released sums do not determine the correlation. In this case, the interval of D is the
 interval of L minus the interval of R, each at half of the failure probability. This interval is valid for any
 correlation.
 
-**Hidden causes.** The difference of two policies needs separate bounds. Consider causes of strength lambda
-that are drawn again at each step (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the lowest
-and highest values of a policy under such causes. Let W_h(s) be a lower bound of V_L - V_R if both policies
-are in s at step h. In states where both policies take the same actions, the same cause affects both, and
-W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. In all other states, W_h(s) is the larger of two bounds:
-low_L - high_R, and
+**Hidden causes** (unobserved confounders). The difference of two policies needs separate bounds. Consider
+causes of strength lambda that are drawn again at each step (:mod:`discreet.learners.ope.hidden_cause`). Let
+low and high be the lowest and highest values of a policy under such causes. Let W_h(s) be a lower bound of
+V_L - V_R if both policies are in s at step h. In states where both policies take the same actions, the same
+cause affects both, and W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. In all other states, W_h(s) is
+the larger of two bounds: low_L - high_R, and
 
     min P_L W_h+1 + min P_+ m - max P_- m
         - sum_t r(t) [|P_+ - P_-| + (lambda - 1) sum_a |pi_L - pi_R| (1 - e) P_a](t).
@@ -168,9 +168,8 @@ class Judgement:
     gain, value : Gain, optional
         Gain and value of the policy, with intervals, in the user's units. None if more than 5 % of the
         decisions lack support.
-    lacking : float
-        Share of the policy's decisions that lack support. A decision lacks support if it takes an action
-        whose count does not exceed the noise. Only decisions in states with several actions count.
+    lacking : float Share of the policy's decisions that lack support: the count of the chosen action does not
+        exceed the noise. Only decisions in states with several actions are included.
     effective : float
         Effective number of the users' decisions on which the estimate is based (Kish's effective sample
         size).
@@ -513,9 +512,9 @@ class PolicyComparison:
         state, or if the external policy lacks support.
     differs : (S + 1,) bool
         Mask of the states in which the two policies act differently.
-    each_step, lasting : float
-        Largest strength of hidden causes under which the difference stays above 0. ``each_step`` is for
-        causes that are drawn again at each step, ``lasting`` for lasting causes.
+    each_step, lasting : float Largest strength of unobserved confounding under which the difference stays
+        above 0. ``each_step`` is for causes that are drawn again at each step, ``lasting`` for lasting
+        causes.
     kind : str
         Kind of the verdict on the difference, by the rules for a verdict on a gain. It is "not shown" if the
         gain of the learned policy is not shown.
@@ -535,7 +534,7 @@ class PolicyComparison:
     def shown(self) -> bool:
         """Return True if the learned policy is shown to be better than the external policy.
 
-        The result is valid for hidden causes whose strength is at most ``each_step``.
+        The result is valid for unobserved confounders whose strength is at most ``each_step``.
         """
         return self.kind == "shown"
 
