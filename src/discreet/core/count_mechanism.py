@@ -113,9 +113,7 @@ class SumMechanism(ABC):
 
     @property
     def leaf(self) -> Literal["batch", "user"]:
-        """Unit of a time step: "batch" (all users between two releases) or "user" (only with some prefix
-        sums).
-        """
+        """Unit of a time step: "batch" (users between two releases), or "user" for some prefix sums."""
         strategy = getattr(self, "strategy", None)
         return strategy.leaf if isinstance(strategy, Prefixes) else "batch"
 

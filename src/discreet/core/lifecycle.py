@@ -21,8 +21,7 @@ from discreet.core.registry import parts
 
 
 class Guarded:
-    """Base class of objects with exact sums or raw records. ``_drop`` of a subclass deletes these data.
-    """
+    """Base class of objects with exact sums or raw records. Subclasses delete these data in ``_drop``."""
 
     _what = "session"  # name of the object in error messages
 

@@ -149,8 +149,7 @@ class Channel(ABC):
         """Return the encoder for devices of the newest plan's users."""
 
     def randomizer(self, s: ChannelSession) -> Encoder:
-        """Return the function that maps a trajectory of the newest plan to its contribution, for audits.
-        """
+        """Return the function that maps a trajectory of the newest plan to its contribution to the sums."""
         return self.encoder(s)
 
     def device(self, s: ChannelSession) -> Any:

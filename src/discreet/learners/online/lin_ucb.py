@@ -131,9 +131,7 @@ class LinUCB(Knobs):
         return Schedule(users, np.array(times[:-1], np.int64), reads=self.READS, plans="any")
 
     def _after(self, seen: int, users: int) -> int:
-        """Return the number of users at the next release. The previous one was after ``seen`` of ``users``
-        users.
-        """
+        """Return the number of users at the next release, after a release with ``seen`` of ``users`` users."""
         return max(seen + 1, math.ceil(float(self.growth or 1.0) * seen))
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> ProblemSpec:

@@ -65,8 +65,7 @@ _THIRD = 0.5  # weight of the penalty
 
 @dataclass(frozen=True, eq=False)
 class AdvantageVerdict(PolicyAnswer):
-    """Estimated gain of a policy over the behaviour policy, for one of H decisions, in the units of the
-    target.
+    """Estimated gain over the behaviour policy for one of H decisions, in the units of the target.
 
     Attributes
     ----------
@@ -123,9 +122,7 @@ class AdvantageQuestion:
 
     @cached_property
     def _taken(self) -> Floats:
-        """(A, p) coefficients of action probabilities minus the shares of the actions, shrunk because of the
-        noise.
-        """
+        """(A, p) coefficients of action probabilities minus shares of actions, shrunk because of noise."""
         weight, cov = self._regression(_SPREAD / self.release.features.own_radius)
         total = self.release.gram.sum(axis=0)
         shares = (self.shares / self.shares.sum())[:, None]

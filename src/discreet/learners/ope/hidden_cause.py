@@ -76,9 +76,7 @@ _HALVINGS = 16  # number of bisection steps; L* is then too small by a relative 
 
 @dataclass(frozen=True)
 class ConfoundingLoss:
-    """Amount by which an unobserved confounder can reduce the estimated gain, in units of the range of
-    returns.
-    """
+    """Possible reduction of the gain by an unobserved confounder, in units of the range of returns."""
 
     value: float
     deviation: float
@@ -235,8 +233,7 @@ class _OpenEnds:
 
     @classmethod
     def of(cls, sums: VisitSums, model: ProjectedModel, own: Ints, rows: Ints) -> _OpenEnds | None:
-        """Return the worst outcomes of censored episodes without confounding; None if no episode can end
-        censored.
+        """Return the worst outcomes of censored episodes without confounding; None without censored episodes.
 
         own : changed states. rows : rows of their new actions.
         """

@@ -106,8 +106,7 @@ class LogVerdict:
 
 @dataclass(frozen=True)
 class LogForecast:
-    """Predicted half widths of the interval of a gain, in units of a reward in [0, 1]. Computed before the
-    release.
+    """Half widths of a gain's interval, predicted before the release, in units of a reward in [0, 1].
 
     Attributes
     ----------
@@ -134,8 +133,7 @@ class LogForecast:
 
 @dataclass(frozen=True)
 class LogQuestion:
-    """Query that evaluates a policy on logged decisions. All its attributes are public; the module has the
-    method.
+    """Query that evaluates a policy on logged decisions. All its attributes are public.
 
     Parameters
     ----------

@@ -108,9 +108,7 @@ class StudyInterval:
 
     @property
     def shown(self) -> bool:
-        """True if the interval does not contain 0 and the sums do not contradict the conditions. For
-        effects.
-        """
+        """True if the interval excludes 0 and the sums do not contradict the conditions. For effects."""
         return not self.refuted and (self.low > 0.0 or self.high < 0.0)
 
     def __str__(self) -> str:
@@ -401,8 +399,7 @@ class StudyInference:
 
     @property
     def _intercept(self) -> float:
-        """Reciprocal of the largest value of the last feature. Raises ``ValueError`` if the map has no
-        intercept.
+        """Reciprocal of the largest value of the last feature. ``ValueError`` if the map has no intercept.
 
         The result is R. Under shuffle privacy it differs from R, because features are rounded towards 0.
         """

@@ -128,9 +128,7 @@ class Verdict:
 
     @property
     def shown(self) -> bool:
-        """Return True if the gain is shown, provided that unobserved confounders are not stronger than
-        ``cause``.
-        """
+        """Return True if the gain is shown for unobserved confounders that are not stronger than ``cause``."""
         return self.kind == "shown"
 
 

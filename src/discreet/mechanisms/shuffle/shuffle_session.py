@@ -559,8 +559,8 @@ class ShuffledChannel(Channel):
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         """Count ``users`` simulated users and then add the total of their messages.
 
-        The total is the exact ``sums`` plus the sum of the users' random bits. The latter is drawn from its
-        exact distribution.
+        The total is the exact ``sums`` plus the sum of the users' random bits. The sum of random bits is
+        drawn from its exact distribution.
         """
         drawn = self.simulated(s, sums, users, key)
         s._count(users)
