@@ -70,8 +70,8 @@ class MechanismRecord:
         Replace-one sensitivity of each family: l1 for Laplace noise, l2 for Gaussian noise.
     joint : float
         Joint sensitivity of all families in units of their noise, in the same norm.
-    levels : int Number of noisy sums (tree nodes, messages, batches) that can contain the records of one
-        user.
+    levels : int
+        Number of noisy sums (tree nodes, messages, batches) that can contain the records of one user.
     exchanges : tuple
         One entry for each way to replace a user: the coordinates that change, in all ``levels`` sums
         (:func:`discreet.accounting.pld_calibration.exchanges`). Entries are listed only if epsilon is

@@ -493,8 +493,9 @@ class ChannelSession(Saveable):
             Raw records of n users: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)``.
         plan : int
             Number of the plan that these users followed (``open_plan.number`` while it was open).
-        late : bool True if these are users whom an earlier batch counted as absent. The number of users does
-            not change then, so a batch can contain more records than its plans have users. ``late`` requires
+        late : bool
+            True if these are users whom an earlier batch counted as absent. The number of users does not
+            change then, so a batch can contain more records than its plans have users. ``late`` requires
             separate noise for each batch.
 
         Raises

@@ -27,8 +27,8 @@ class ContextWorld:
     Parameters
     ----------
     name : str
-    features : FeatureMap Public feature map that learners use. The mean rewards need not be linear in these
-        features.
+    features : FeatureMap
+        Public feature map that learners use. The mean rewards need not be linear in these features.
     draw : function (n, generator) -> contexts (n, *features.shape)
         Distribution of users' contexts.
     means : function contexts -> mean rewards (n, A) in [0, 1]

@@ -61,18 +61,22 @@ class VitalsWorld:
 
     Parameters
     ----------
-    readings : "linear" or "nonlinear" ``linear``: vitals are linear in (u, v), with noise. ``nonlinear``:
-        vitals saturate and contain products and squares, and the effects of treatments depend on severity.
-    effect : float Size of the treatments' effects on severity for each hour, at least 0. With 0, treatments
-        have no effect.
+    readings : "linear" or "nonlinear"
+        ``linear``: vitals are linear in (u, v), with noise. ``nonlinear``: vitals saturate and contain
+        products and squares, and the effects of treatments depend on severity.
+    effect : float
+        Size of the treatments' effects on severity for each hour, at least 0. With 0, treatments have no
+        effect.
     skill : float in [0, 1)
         Share of decisions in which clinicians, who see (u, v), give the best treatment. Other treatments are
         uniformly random.
-    swayed : float in [0, 1) Share of decisions in which clinicians instead choose the treatment by the first
-        vitals that they read.
+    swayed : float in [0, 1)
+        Share of decisions in which clinicians instead choose the treatment by the first vitals that they
+        read.
     vitals, horizon : int
         Number of vital signs, and of hours, at least 1.
-    seed : int Seed that determines the dependence of vitals on (u, v).
+    seed : int
+        Seed that determines the dependence of vitals on (u, v).
 
     Raises
     ------

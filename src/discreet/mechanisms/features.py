@@ -200,8 +200,9 @@ class MixtureFeatures:
     bound, signed_bound, l1, signed_l1 : float, optional
         Declared bounds. None: the smallest value that is proved. ``exact`` is True if that value is the
         supremum.
-    rewards : Features, optional Public features psi (S, A, p) of the mean rewards: r_h(s, a) = <psi(s, a),
-        theta_h>. Learners that do not know the rewards use them.
+    rewards : Features, optional
+        Public features psi (S, A, p) of the mean rewards: r_h(s, a) = <psi(s, a), theta_h>. Learners that do
+        not know the rewards use them.
     reward_weight_bound : float, optional
         Declared bound C_r > 0 of ||theta_h||_2. None: sqrt(p) / ``rewards.bound``. Only confidence widths
         depend on it.

@@ -94,7 +94,8 @@ class Budget:
         Parameter of zero-concentrated DP.
     mu
         Parameter of Gaussian DP.
-    reports True if a trusted server always releases counts as randomized responses. False if a trusted server
+    reports
+        True if a trusted server always releases counts as randomized responses. False if a trusted server
         never releases randomized responses. None if it releases them only when the privatizer expects that
         they have less noise. Randomized responses contain no counts that are pooled over steps.
     """
@@ -127,15 +128,17 @@ class ReturnBounds:
         Range of one step's reward in the units of the data. The range is mapped to [0, 1].
     terminal
         Absorbing states. An episode that reaches such a state has ended and has no further reward.
-    outcomes Dictionary from terminal state to the reward for arriving in it, in the units of the data. Given
-        if a rule determines the rewards. The rewards in the records are then not used.
+    outcomes
+        Dictionary from terminal state to the reward for arriving in it, in the units of the data. Given if a
+        rule determines the rewards. The rewards in the records are then not used.
     least, most
         Bounds of an episode's return in the units of the data. A return outside the bounds counts as the
         nearest bound. None: the bounds that the other arguments imply (H low and H high, or the smallest and
         the largest of 0 and the outcomes).
-    censored Terminal state of episodes with unknown outcome. The return of such an episode is set to the
-        middle of the bounds, and ``outcomes`` then contains that value. Policy evaluation also computes the
-        results for the two extreme cases, in which the unknown return equals a bound. This argument requires
+    censored
+        Terminal state of episodes with unknown outcome. The return of such an episode is set to the middle of
+        the bounds, and ``outcomes`` then contains that value. Policy evaluation also computes the results for
+        the two extreme cases, in which the unknown return equals a bound. This argument requires
         ``outcomes``.
 
     Raises

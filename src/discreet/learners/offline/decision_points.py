@@ -58,10 +58,12 @@ class DecisionPolicy:
         The users' most frequent action.
     changes : int
         Number of changed states.
-    path : Path Sequence of nested policies from which this policy was selected. Any other policy of the path
-        is an alternative.
-    asked : float Required robustness to unobserved confounding. The gain is reported as shown only if no
-        weaker confounder can explain it.
+    path : Path
+        Sequence of nested policies from which this policy was selected. Any other policy of the path is an
+        alternative.
+    asked : float
+        Required robustness to unobserved confounding. The gain is reported as shown only if no weaker
+        confounder can explain it.
     guarantee : Guarantee
         Privacy guarantee of the release and of this policy.
     """
@@ -110,9 +112,10 @@ class DecisionPoints(Knobs):
         Larger values give fewer changes.
     most_changes : int, optional
         Largest number of changed states, at least 1. None: no limit.
-    hidden_cause : float Factor in [1, 50]. The report states that a gain is shown only if no weak unobserved
-        confounder can explain the gain. A confounder is weak if it changes the odds of an action by less than
-        this factor (:mod:`discreet.learners.ope.hidden_cause`).
+    hidden_cause : float
+        Factor in [1, 50]. The report states that a gain is shown only if no weak unobserved confounder can
+        explain the gain. A confounder is weak if it changes the odds of an action by less than this factor
+        (:mod:`discreet.learners.ope.hidden_cause`).
 
     ``caution`` and ``most_changes`` select one policy of the path, a sequence of nested policies. The
     intervals hold for all policies of the path together. Therefore other options can later select another

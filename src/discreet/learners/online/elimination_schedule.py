@@ -117,7 +117,8 @@ class StageModel:
         Transition counts N3~ = D P~.
     rewards : (T, R)
         Mean rewards r~.
-    seen : (T, R) False if possibly no user has visited the pair (D <= E).
+    seen : (T, R)
+        False if possibly no user has visited the pair (D <= E).
     reward_slack, transition_slack, width : float
         Lambda_r, Lambda_p, and the E of the projection.
     """

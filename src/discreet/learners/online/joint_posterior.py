@@ -174,9 +174,10 @@ class JointPosterior(Knobs):
     width : float
         Size of the perturbation of measurements, in standard deviations of a measurement. This option applies
         to all samples except the last.
-    wide, wide_share : float Width of the last sample, and its share of the batch, in [0, 1). With a small
-        width, the sampled policies stop taking slightly better actions whose estimates are low by chance. The
-        wide sample continues to explore, at a small cost. If ``samples`` is 1, these options have no effect.
+    wide, wide_share : float
+        Width of the last sample, and its share of the batch, in [0, 1). With a small width, the sampled
+        policies stop taking slightly better actions whose estimates are low by chance. The wide sample
+        continues to explore, at a small cost. If ``samples`` is 1, these options have no effect.
     replan_growth : float
         Factor by which the number of users grows from one release to the next, above 1.
     fit_steps : int
@@ -186,9 +187,10 @@ class JointPosterior(Knobs):
         Learning rate of the first step, in logits.
     reward_share : float
         Share of the privacy budget for rewards, in (0, 1).
-    hand_over : bool True: if the environment is clearly not stationary, the noise-aware learner takes over.
-        False: the learner keeps its stationary model. It then cannot learn an environment that is wrongly
-        declared stationary.
+    hand_over : bool
+        True: if the environment is clearly not stationary, the noise-aware learner takes over. False: the
+        learner keeps its stationary model. It then cannot learn an environment that is wrongly declared
+        stationary.
     """
 
     samples: int | None = None

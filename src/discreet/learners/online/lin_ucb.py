@@ -68,16 +68,17 @@ class LinUCB(Knobs):
     ----------
     bonus_scale : float
         Factor of the width (2), at least 0; 1 in the papers.
-    ridge : "bound" or float Regulariser for the noise. "bound": the regulariser of Shariff and Sheffet. A
-        number: this multiple of 2 sqrt(p) s, the spectral edge of the noise.
+    ridge : "bound" or float
+        Regulariser for the noise. "bound": the regulariser of Shariff and Sheffet. A number: this multiple of
+        2 sqrt(p) s, the spectral edge of the noise.
     lam : float
         Regulariser without noise, above 0.
     failure : float
         Failure probability alpha of the width, in (0, 1).
     growth : float
         A release is made when the number of users has grown by this factor, at least 1. 1: after every user.
-    preset : "default" or "paper" ``paper``: the published width and regulariser, and a release after every
-        user.
+    preset : "default" or "paper"
+        ``paper``: the published width and regulariser, and a release after every user.
 
     Raises
     ------
@@ -131,7 +132,7 @@ class LinUCB(Knobs):
         return Schedule(users, np.array(times[:-1], np.int64), reads=self.READS, plans="any")
 
     def _after(self, seen: int, users: int) -> int:
-        """Return the number of users at the next release, after a release with ``seen`` of ``users`` users."""
+        """Return the number of users at the next release, after a release at ``seen`` users."""
         return max(seen + 1, math.ceil(float(self.growth or 1.0) * seen))
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> ProblemSpec:

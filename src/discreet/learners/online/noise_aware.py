@@ -291,13 +291,14 @@ class NoiseAwareUCBVI(GreedyLearner):
     explore_share : float
         Initial share of users who follow explorers 1 and 2, in [0, 1). The formulas for all explorers are in
         :func:`explorers_among`. With 0, there are no explorers, and wrong estimates may never be corrected.
-    explore : "optimism" or "returns" ``optimism``: use only the explorers of ``explore_share``. ``returns``:
-        first also try the policies that repeat one action, and measure their returns. The learner must then
-        earn at least a quarter of the largest of these returns (:mod:`discreet.learners.online.return_probe`,
-        docs/choose-a-learner.md). ``returns`` is useful if repeating one action earns a reward that the
-        learner would otherwise find only after many users. In other environments, it can increase regret.
-        ``returns`` needs ``Central`` (``batches``, ``decaying`` or ``auto``), or ``NoPrivacy`` with seeded
-        noise. With ``returns``, a simulation processes users one by one.
+    explore : "optimism" or "returns"
+        ``optimism``: use only the explorers of ``explore_share``. ``returns``: first also try the policies
+        that repeat one action, and measure their returns. The learner must then earn at least a quarter of
+        the largest of these returns (:mod:`discreet.learners.online.return_probe`, docs/choose-a-learner.md).
+        ``returns`` is useful if repeating one action earns a reward that the learner would otherwise find
+        only after many users. In other environments, it can increase regret. ``returns`` needs ``Central``
+        (``batches``, ``decaying`` or ``auto``), or ``NoPrivacy`` with seeded noise. With ``returns``, a
+        simulation processes users one by one.
 
     prior : Prior, or path of a file
         Public model with which the learner starts (:class:`~discreet.learners.online.prior.Prior`). The file

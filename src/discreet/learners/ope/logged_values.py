@@ -139,8 +139,9 @@ class LogQuestion:
     ----------
     cap : float
         M, at least 1.
-    expected : float Guess r of the mean reward, in (0, 1), not computed from these data. It determines how
-        the noise is divided among the entries of v.
+    expected : float
+        Guess r of the mean reward, in (0, 1), not computed from these data. It determines how the noise is
+        divided among the entries of v.
     least : float, optional
         Smallest probability of an action that the policy takes, in (0, 1].
 

@@ -168,8 +168,9 @@ class Judgement:
     gain, value : Gain, optional
         Gain and value of the policy, with intervals, in the user's units. None if more than 5 % of the
         decisions lack support.
-    lacking : float Share of the policy's decisions that lack support: the count of the chosen action does not
-        exceed the noise. Only decisions in states with several actions are included.
+    lacking : float
+        Share of the policy's decisions that lack support: the count of the chosen action does not exceed the
+        noise. Only decisions in states with several actions are included.
     effective : float
         Effective number of the users' decisions on which the estimate is based (Kish's effective sample
         size).
@@ -512,9 +513,9 @@ class PolicyComparison:
         state, or if the external policy lacks support.
     differs : (S + 1,) bool
         Mask of the states in which the two policies act differently.
-    each_step, lasting : float Largest strength of unobserved confounding under which the difference stays
-        above 0. ``each_step`` is for causes that are drawn again at each step, ``lasting`` for lasting
-        causes.
+    each_step, lasting : float
+        Largest strength of unobserved confounding under which the difference stays above 0. ``each_step`` is
+        for causes that are drawn again at each step, ``lasting`` for lasting causes.
     kind : str
         Kind of the verdict on the difference, by the rules for a verdict on a gain. It is "not shown" if the
         gain of the learned policy is not shown.

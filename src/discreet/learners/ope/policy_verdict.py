@@ -108,8 +108,8 @@ def policy_verdict(
         Gain of the policy, in the user's units.
     found : Consistency
         Result of the consistency test of the release.
-    asked : float Strength of an unobserved confounder, in [1, 50]. The gain must stay above 0 under such a
-        confounder.
+    asked : float
+        Strength of an unobserved confounder, in [1, 50]. The gain must stay above 0 under such a confounder.
 
     Raises
     ------

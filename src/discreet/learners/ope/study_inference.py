@@ -84,13 +84,15 @@ class StudyInterval:
 
     Attributes
     ----------
-    estimate, low, high : float Centre of the interval, and its ends, clipped to the possible values.
+    estimate, low, high : float
+        Centre of the interval, and its ends, clipped to the possible values.
     level : float
         Confidence level.
     method : "linear model", "random users" or "last users"
     users : int
         Number of users whose sums were used.
-    conditions : str Sentences that state the assumptions of the interval.
+    conditions : str
+        Sentences that state the assumptions of the interval.
     refuted : bool
         True if the sums contradict the conditions. The interval then contains all possible values.
     """
@@ -145,13 +147,14 @@ class StudyInference:
         :meth:`~discreet.learners.online.linear_bandit.LinearBandit.read` with ``final_share``.
     level : float in (0, 1)
         Confidence level of each interval.
-    bound : float, optional Largest norm B of the coefficients of one action, above 0. None: R / 2 (per
-        action) or 1/2 (shared). A linear basis with an intercept has norms of at most R / 2 if the model's
-        means are in [0, 1] for all contexts within the ranges. This number must be public: do not compute it
-        from the data.
-    misfit : float in [0, 1] Largest root mean square z of the distance between mean rewards and the linear
-        model, over users and over given contexts. Public. If the map rescales long feature vectors
-        (``radius``), linear rewards are not linear in the rescaled features.
+    bound : float, optional
+        Largest norm B of the coefficients of one action, above 0. None: R / 2 (per action) or 1/2 (shared). A
+        linear basis with an intercept has norms of at most R / 2 if the model's means are in [0, 1] for all
+        contexts within the ranges. This number must be public: do not compute it from the data.
+    misfit : float in [0, 1]
+        Largest root mean square z of the distance between mean rewards and the linear model, over users and
+        over given contexts. Public. If the map rescales long feature vectors (``radius``), linear rewards are
+        not linear in the rescaled features.
 
     Raises
     ------

@@ -128,7 +128,7 @@ class Verdict:
 
     @property
     def shown(self) -> bool:
-        """Return True if the gain is shown for unobserved confounders that are not stronger than ``cause``."""
+        """Return True if the gain is shown for unobserved confounders not stronger than ``cause``."""
         return self.kind == "shown"
 
 

@@ -167,8 +167,7 @@ class ClippedSum:
         return np.trunc(parts * factor[:, None] * GRID).astype(np.int64)
 
     def release(self, vectors: ArrayLike, clip: float, randomness: Randomness) -> Floats:
-        """Return the (k,) noisy sum, in units of C. Every call draws new noise and has the privacy loss of
-        the record.
+        """Return the (k,) noisy sum, in units of C. Each call has the privacy loss of the record.
 
         vectors : (n, k) numbers, one row per user. clip : C > 0. randomness : source of the noise that fits
             ``noise``.

@@ -264,8 +264,9 @@ class ResponseSession(Saveable):
         S, A, H and the mask of admissible actions.
     features : Features
         Features phi (S, A, d) with certified bounds.
-    plan : sequence of Question All questions that will be asked, in order. There are three possibilities: all
-        questions have mu, all questions have epsilon, or no question has a budget.
+    plan : sequence of Question
+        All questions that will be asked, in order. There are three possibilities: all questions have mu, all
+        questions have epsilon, or no question has a budget.
     randomness : Seeded or Secure
         Source of the noise.
     episodes : int

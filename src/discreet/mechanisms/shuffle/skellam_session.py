@@ -311,7 +311,7 @@ class SumShuffler(Inbox):
         self._count(cells, 1)
 
     def receive_many(self, batch: Sequence[Any]) -> int:
-        """Add many messages and return the number of accepted messages. The others are counted as rejected."""
+        """Add many messages, count the invalid ones as rejected, and return the number of accepted ones."""
         before = self._received
         for message in batch:
             with suppress(MessageRejected):
