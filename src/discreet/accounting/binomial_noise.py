@@ -262,9 +262,7 @@ class Curve:
         return min(1.0, max(0.0, float(self.above[at] - math.exp(epsilon) * self.weighed[at])) + self.rest)
 
     def epsilon(self, delta: float) -> float:
-        """Return the least epsilon >= 0 whose bound is at most ``delta``. Infinity if there is no such
-        epsilon.
-        """
+        """Return the least epsilon >= 0 whose bound is at most ``delta``, or infinity."""
         if self.rest >= delta:
             return math.inf
         start = int(np.searchsorted(self.losses, 0.0, side="right"))

@@ -178,7 +178,7 @@ class MechanismRecord:
         return parts().sentences.of_noise(self)
 
     def line(self, delta: float) -> str:
-        """Return one line of text about the mechanism and its loss in the norm of its noise.
+        """Return one line of text about the mechanism and its loss, in the norm that its noise requires.
 
         ``delta`` is not used.
         """

@@ -1,6 +1,6 @@
 """Life cycle of objects that contain user data: one process, one call at a time, closed or saved once.
 
-A copy of such an object would draw the same noise again, or draw other noise for the same sums. The object
+A copy of such an object would draw the same noise a second time, or other noise for the same sums. The object
 therefore cannot be pickled or copied, and it is closed in a fork of the process. Two simultaneous calls would
 draw two noises for one sum. Each call therefore takes a lock. A call from inside a running call (by a signal
 handler, or by code of a caller's array) is rejected.

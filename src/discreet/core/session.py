@@ -12,7 +12,7 @@ user's record is added. An interrupt (Ctrl-C) between these two steps loses the 
 the record could be added without belonging to any time step.
 
 A session cannot be copied, pickled, or continued in another process, because a second copy would draw the
-same noise again. Saving ends the session, and the file can be restored once
+same noise. Saving ends the session, and the file can be restored once
 (:mod:`discreet.mechanisms.saved_state.state_file`). Everything that a channel computes during a run is in the
 session's attribute ``state``, a table of arrays and numbers by name. A release writes its changes to a new
 table. When the release is made, one statement replaces the table.

@@ -60,8 +60,8 @@ class FeaturesFit:
     ----------
     fits : False if the map is refuted.
     transitions, rewards : misfit of the transition probabilities and of the mean rewards. For an MDP, the
-        misfit is the largest residual. For a release, it is a lower bound of the misfit, which is 0 if
-        nothing is refuted.
+        misfit is the largest residual. For a release, it is a lower bound of the misfit, which is 0 if the
+        map is not refuted.
     where : (h, s') with the largest misfit of transition probabilities; None if there is no misfit.
     failure : upper bound on the probability that a map that fits is refuted; 0 for an MDP.
     seen : share of admissible (h, s, a) for which the release gives a nontrivial interval; 1 for an MDP.

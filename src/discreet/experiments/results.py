@@ -157,9 +157,7 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """Text that compares the regret per user in the last quarter of users with that of the uniform
-        policy.
-        """
+        """Text that compares the regret of the last quarter of users with the uniform policy's regret."""
         share = f"{100 * self.late_share:.0f} % of the uniform policy's regret per user in the last quarter"
         if self.late_share > 0.9:
             return f"nothing learned: {share}"

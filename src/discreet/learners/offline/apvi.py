@@ -143,8 +143,8 @@ class OfflinePolicy:
         Most frequent action of the users, computed from the estimated visits before truncation and
         projection. At a state that no user visited, noise determines it.
     privacy_note : str, optional
-        Statement of what the guarantee does not cover because of a prior (``prior.statement``); None without
-        a prior.
+        Statement about data that the guarantee does not cover, because a prior contains them
+        (``prior.statement``); None without a prior.
     """
 
     __repr__ = brief

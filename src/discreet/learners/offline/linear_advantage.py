@@ -1,6 +1,6 @@
 """Offline learner for real-valued contexts, such as vital signs: one private regression on stored visits.
 
-At most m visits of each user count. A visit has a context x, the action a that was taken, and the later
+At most m visits of each user are used. A visit has a context x, the action a that was taken, and the later
 return of the episode, scaled to [0, 1], as target y. One noisy release
 (:mod:`discreet.mechanisms.linear.context_sums`) has the sums G_a of phi phi^T and u_a of phi (y - 1/2) over
 the visits with action a. All steps below use only this release, so they have no additional privacy cost:
@@ -99,7 +99,7 @@ class LinearAdvantage(Knobs):
     Parameters
     ----------
     visits : int
-        m, the largest number of visits of one user that count, at least 1. The noise is proportional to m.
+        m, the largest number of visits per user that are used, at least 1. The noise is proportional to m.
 
     Raises
     ------
@@ -117,7 +117,7 @@ class LinearAdvantage(Knobs):
 
     @property
     def most(self) -> int:
-        """Largest number m of visits of one user that count."""
+        """Largest number m of visits per user that are used."""
         return int(self.visits or 1)
 
     def open(self, features: FeatureMap, privatizer: Any, randomness: Randomness) -> ContextSums:

@@ -32,8 +32,8 @@ has the same order, without a logarithm. Therefore B is constant, and no batches
 combined.
 
 **Source.** Wu, Zhou, Chowdhury and Wang (2023, arXiv 2306.01121) propose both algorithms, with robust
-estimators of means. Only their abstract was available here. The bonus is derived above and is not that of the
-paper, so its theorems do not cover the bonus. benchmarks/heavy_tails.md has experiments.
+estimators of means. Only their abstract was available here. The bonus is derived above and differs from the
+paper's bonus, so the theorems of the paper do not cover it. benchmarks/heavy_tails.md has experiments.
 """
 
 from __future__ import annotations

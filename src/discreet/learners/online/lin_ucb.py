@@ -200,7 +200,7 @@ class LinUCB(Knobs):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchedLinUCB(LinUCB):
-    """LinUCB with batches of fixed size, each of which has its own noise (Chowdhury and Zhou 2022).
+    """LinUCB with batches of fixed size and independent noise per batch (Chowdhury and Zhou 2022).
 
     In the paper a shuffler provides the noise; here a trusted server adds it.
 

@@ -157,8 +157,8 @@ class LSVIUCB(LinearLearner):
         False.
 
     For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`. The default of
-    ``known_rewards`` is False. If it is True, Q = r + clip(estimate + bonus, 0, b_h - 1), and nothing is
-    learned for the last step.
+    ``known_rewards`` is False. If it is True, Q = r + clip(estimate + bonus, 0, b_h - 1), and no estimate is
+    made for the last step.
     """
 
     lam: float | None = None

@@ -30,8 +30,9 @@ size of the bias from errors of both models.
 A gain is *shown* if the lower end of its interval is above 0. This verdict has conditions that no release can
 test:
 
-- there is no unobserved confounder of action and outcome, unless probabilities were logged;
-- every action of the policy has at least the probability ``FLOOR`` in such contexts (positivity);
+- no unobserved confounder affects both action and outcome, unless probabilities were logged;
+- in the contexts where the policy takes an action, this action has at least the probability ``FLOOR``
+(positivity);
 - without logged probabilities, e and q are both correct. If only one is correct, the estimate is unbiased,
   but the interval can be too short. With q correct and e wrong, 6 to 8 % of simulations without any effect
   showed a gain.
@@ -195,9 +196,9 @@ class AdvantageQuestion:
         users : number of users who contribute. multiplier : standard deviation of the noise for sensitivity
         1.
 
-        The predicted standard deviation of d is that of H visits with independent errors of 1/2, where each
-        action has the smallest share as its probability. If noise is small, the bound is the largest possible
-        d.
+        The standard deviation of d is predicted for H visits with independent errors of 1/2. The probability
+        of each action is assumed to be the smallest share. If noise is small, the bound is the largest
+        possible d.
         """
         most = 1.0 + 1.0 / FLOOR
         usual = math.sqrt((1.0 + 1.0 / float(self.shares.min())) / (4.0 * self.horizon))

@@ -39,9 +39,9 @@ The gain is the value minus the mean reward of the log. It is *shown* if its int
 actions were drawn with the logged probabilities, rows are independent draws, and the policy was not learned
 from these decisions.
 
-There is no doubly robust estimate with a public model q of rewards, because its sensitivity is larger. The
-range of its terms q(x, pi) + w (y - q(x, a)) is at least M + 1 instead of M. The range is 2 M + 1 if q can
-have any value in [0, 1].
+The module has no doubly robust estimate with a public model q of rewards, because the sensitivity of such an
+estimate is larger. The range of its terms q(x, pi) + w (y - q(x, a)) is at least M + 1 instead of M. The
+range is 2 M + 1 if q can have any value in [0, 1].
 """
 
 from __future__ import annotations

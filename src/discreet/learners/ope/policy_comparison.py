@@ -26,13 +26,13 @@ row is at most the range of the averaged values. If a few users have equal outco
 that of all users in the state. A few hypothetical users with other outcomes are added. The release is not
 split into halves, because the policy was not chosen from this release.
 
-**Rows that do not exceed the noise.** Some actions of pi can have too small a count: within six standard
-deviations of its noise (nine for Laplace noise), or at most ten users. For these actions, the estimate uses
-P_b instead of P_a. Up to the first such decision, an episode has the same distribution in the estimated chain
-as under pi, and the range of returns is 1. The error of the gain is therefore at most the probability that an
-episode has such a decision. This probability is at most the expected number of such decisions per episode.
-The interval is widened by this number on each side. If more than one twentieth of the decisions are of this
-kind, no gain is reported.
+**Rows that do not exceed the noise.** The count of some actions of pi can be too small. A count is too small
+if it is below six standard deviations of its noise (nine for Laplace noise), or at most ten. For these
+actions, the estimate uses P_b instead of P_a. Up to the first such decision, an episode has the same
+distribution in the estimated chain as under pi, and the range of returns is 1. The error of the gain is
+therefore at most the probability that an episode has such a decision. This probability is at most the
+expected number of such decisions per episode. The interval is widened by this number on each side. If more
+than one twentieth of the decisions are of this kind, no gain is reported.
 
 **Learned minus external.** The learned policy L was chosen from the selection half M + e. The added errors e
 have the same distribution as the errors x of the release. Conditional on this choice, the mean of x is not 0:
@@ -658,7 +658,7 @@ def _refitted(sums: VisitSums, moves: Floats, visits: Floats) -> ProjectedModel:
 
 
 def _lost(sums: VisitSums, model: ProjectedModel, one: Policy, other: Policy, strength: float) -> float:
-    """Return the loss of the difference of two policies under a cause that is drawn again at each step.
+    """Return the loss of the difference of two policies under confounding that is drawn again at each step.
 
     The loss is the difference without a cause minus the bound W_0 (see the module), in the start state.
 

@@ -56,7 +56,7 @@ def _moves(sums: VisitSums, model: ProjectedModel, weights: Floats, mixed: Float
 
 
 def loss_of_policy(sums: VisitSums, model: ProjectedModel, table: PolicySteps, strength: float) -> float:
-    """Return the loss of a policy's gain under a cause that is drawn again at each step.
+    """Return the loss of a policy's gain under confounding that is drawn again at each step.
 
     - sums : released sums. model : their projected counts.
     - table : the policy.

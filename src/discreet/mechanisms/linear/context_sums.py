@@ -6,13 +6,13 @@ visits of phi phi^T and of phi (y - 1/2) are released once, separately for each 
 
 Neighbours: all visits of one user are replaced. The number of users is public.
 
-Sensitivity. At most m visits of each user count. A change of the data is therefore a sum of m changes of one
-visit each, where a visit that is absent adds zeros. By :mod:`discreet.device.context_form`, one change has at
-most the loss mu_1 of lemma 3 of :mod:`discreet.mechanisms.linear.sensitivities` at the given noise scales,
-and this loss is a norm of the change. The triangle inequality gives m mu_1. Users with m equal visits attain
-it. The bound also covers an absent visit: its squared loss is alpha / 2 + beta / 4, and the value of lemma 3
-at t = 0 is larger, alpha + beta / 2. At equal scales of matrices and responses, the noise has the scale s =
-1.25 m / mu, for any number of actions.
+Sensitivity. At most m visits of each user are used. A change of the data is therefore a sum of m changes of
+one visit each, where a visit that is absent adds zeros. By :mod:`discreet.device.context_form`, one change
+has at most the loss mu_1 of lemma 3 of :mod:`discreet.mechanisms.linear.sensitivities` at the given noise
+scales, and this loss is a norm of the change. The triangle inequality gives m mu_1. Users with m equal visits
+attain it. The bound also covers an absent visit: its squared loss is alpha / 2 + beta / 4, and the value of
+lemma 3 at t = 0 is larger, alpha + beta / 2. At equal scales of matrices and responses, the noise has the
+scale s = 1.25 m / mu, for any number of actions.
 
 If a user has more than m visits, the choice of m visits must not depend on other users' visits. The choice
 can be random (:mod:`discreet.data.context_visits`).
