@@ -20,23 +20,23 @@ same (s, a, s')       none          none                one by 1       one count
 Let k be the number of the H steps at which both users are in the same pair (s, a). At the other H - k steps
 they are in different pairs. At most min(k, H - k + 1) of the k steps belong to the second case, because users
 who move to different states are in different pairs at the next step. The counters that change are independent
-coordinates of the loss. Fewer changed counters never cause a larger loss. Noise of centred rewards is
-symmetric, so the sign of the changes in their counters does not matter. In the other families, as many
-counters increase as decrease, so the loss is the same in both orders of two neighbours. Therefore there is
-one loss distribution for each k, and the guarantee uses the worst of these distributions. For a query of one
-step (``CountQuery.step``), a device sends bits only for the counters of that step, and H is 1 in all formulas
-of this module. In such a query, visits and transitions together make 4 unit changes. Transitions without
-visits make 2 unit changes.
+coordinates of the loss. A change of fewer counters never causes a larger loss. The noise of centred rewards
+is symmetric, so the sign of a change in their counters does not matter. In the other families, the number of
+counters that increase equals the number that decrease. Therefore swapping the two neighbours does not change
+the loss. Therefore there is one loss distribution for each k, and the guarantee uses the worst of these
+distributions. For a query of one step (``CountQuery.step``), a device sends bits only for the counters of
+that step, and H is 1 in all formulas of this module. In such a query, visits and transitions together make 4
+unit changes. Transitions without visits make 2 unit changes.
 
 The loss distribution. Let x be the change of one counter. The loss of this coordinate takes the values ln P(Q
 = z - x) / P(Q = z) with probabilities P(Q = z - x). Values z with P(Q = z) = 0 have an infinite loss. Each
 value of the loss is split between the two adjacent points of a grid. The split preserves its probability
-under both distributions. The split is a mean-preserving spread of the likelihood ratio. The privacy loss
-therefore never decreases (Blackwell), and the error is of second order in the grid step. The distributions of
-the coordinates are convolved by FFT on a window. By Chernoff's bound, the probability of losses outside the
-window is less than 2e-6 delta. This probability, the probabilities of infinite losses, and 1e-13 for rounding
-are added to delta, so the result is an upper bound. The package dp-accounting shares no code with this module
-and verifies the result (:func:`discreet.accounting.pld.verify`).
+under both distributions. The split is a mean-preserving spread of the likelihood ratio. By Blackwell's
+theorem, the split never decreases the privacy loss. The error is of second order in the grid step. The
+distributions of the coordinates are convolved by FFT on a window. By Chernoff's bound, the probability of
+losses outside the window is less than 2e-6 delta. This probability, the probabilities of infinite losses, and
+1e-13 for rounding are added to delta, so the result is an upper bound. The package dp-accounting shares no
+code with this module and verifies the result (:func:`discreet.accounting.pld.verify`).
 
 Calibrations use the actual number n of honest users in a batch. Only honest users add noise, and privacy must
 not depend on the other users. Each user adds m noise bits (flips) to a counter. Each bit is 1 with
@@ -262,7 +262,7 @@ class Curve:
         return min(1.0, max(0.0, float(self.above[at] - math.exp(epsilon) * self.weighed[at])) + self.rest)
 
     def epsilon(self, delta: float) -> float:
-        """Return the least epsilon >= 0 with a bound of at most ``delta``. Infinity if no epsilon has one."""
+        """Return the least epsilon >= 0 whose bound is at most ``delta``, or infinity."""
         if self.rest >= delta:
             return math.inf
         start = int(np.searchsorted(self.losses, 0.0, side="right"))
@@ -393,8 +393,8 @@ def misses(noise: Noise, found: tuple[Way, ...], epsilon: float, delta: float) -
         delta(epsilon) >= P(B + s >= t) - exp(epsilon) P(B >= t).
 
     The function uses the t that would give the largest difference if B were normal. If the result is False,
-    the flips can still be too few. The test compares the difference with 2 delta, so that rounding errors of
-    the incomplete beta function do not matter.
+    the number of flips can still be too small. The test compares the difference with 2 delta, so that
+    rounding errors of the incomplete beta function do not matter.
     """
     flips = dict(noise)
     for name in flips:
@@ -474,7 +474,7 @@ def calibrated(
 
     several : if True, flips can have a probability below 1/2 even if each user adds several flips to a
         counter (calibration ``joint``). If False, flips have such a probability only if each user adds one
-        flip. Smaller batches then use fair flips (calibration ``composed``).
+        flip. If each user adds several flips, the flips are fair (calibration ``composed``).
     """
     number = fair_flips(weights, found, epsilon, delta, users)
     fair = {name: _fair(w * number, users, is_paired(name)) for name, w in weights}

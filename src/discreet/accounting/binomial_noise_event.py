@@ -32,7 +32,7 @@ class BinomialRecord(BatchRecord):
     ----------
     mechanism : name of the mechanism, as text.
     batches : for each batch, the flips that users add to a counter of each family. Each user is in one batch.
-        A batch can be omitted if the privacy loss of another batch is certainly at least as large.
+        A batch can be omitted if the privacy loss of another batch is proven to be at least as large.
     ways : ways to replace a user that can have the largest loss. Each way is a tuple of changes (family,
         change of each counter, number of counters).
 

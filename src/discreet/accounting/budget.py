@@ -1,4 +1,4 @@
-"""Privacy notions as validated objects, and the exact conversions between them.
+"""Privacy notions as validated objects, and exact conversions between them.
 
 There are four notions. Each one is defined for a release process M and neighbouring inputs x, x':
 
@@ -128,12 +128,12 @@ def stated(epsilon: Any, delta: Any = None) -> Pure | Approx:
 
 
 def group(budget: Notion, people: int) -> Notion:
-    """Return the guarantee for ``people`` episodes together, of one user or of the members of a household.
+    """Return the group-privacy guarantee for ``people`` episodes, of one user or of a household.
 
     ``budget`` is the guarantee for one episode. With m = ``people``, the guarantee for all of them is m
     epsilon (pure), m mu (GDP) or m^2 rho (zCDP). For (epsilon, delta) it is (m epsilon, delta (e^{m epsilon}
-    - 1) / (e^epsilon - 1)). Raises ``ValueError`` if this delta is at least 1, because then nothing is
-    guaranteed.
+    - 1) / (e^epsilon - 1)). Raises ``ValueError`` if this delta is at least 1, because there is then no
+    guarantee.
     """
     m = checks.integer("people", people, 1)
     if isinstance(budget, Pure):

@@ -5,10 +5,10 @@ one trajectory). When the mechanism is built, the record stores the losses that 
 costs. Epsilon can therefore be recomputed from the record without the code of the plug-in.
 
 **Price of a declared cost.** The largest shift does not always have the largest cost. (For example, integer
-noise multiplied by two hides shifts of two units but reveals shifts of one unit.) If a cell changes by at
-most x, it can also change by less. The *price* of x is therefore the largest cost of all shifts up to x on
-the grid (:func:`price`). Sums over steps and episodes use the triangle inequality. For l1, this requires
-cost(x + y) <= cost(x) + cost(y). For l2, it requires the same of the square root of the cost.
+noise multiplied by 2 protects shifts of 2 units but reveals every shift of 1 unit.) If a cell can change by
+up to x, every smaller shift is also possible. The *price* of x is therefore the largest cost of all shifts up
+to x on the grid (:func:`price`). Sums over steps and episodes use the triangle inequality. For l1, this
+requires cost(x + y) <= cost(x) + cost(y). For l2, it requires the same of the square root of the cost.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class DeclaredRecord:
     ------
     ValueError
         If a number is out of range, if ``scales`` and ``losses`` have different families, or if ``joint`` is
-        outside its bounds. ``joint`` must be at least the largest loss of a family, and at most the sum of
-        the losses of all families (for l2: the square root of the sum of their squares).
+        outside its bounds. ``joint`` must be at least the largest loss of a family and at most the sum of the
+        losses of all families (for l2: the square root of the sum of their squares).
     """
 
     mechanism: str

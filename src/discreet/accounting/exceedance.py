@@ -11,13 +11,13 @@ For L > epsilon > t the bracket is at least 1 - e^{t - epsilon}. Therefore
 
     P(L > epsilon)  <=  delta(t) / (1 - e^{t - epsilon})       for every t < epsilon.                (1)
 
-The least of these bounds is used. Every t gives a valid bound, so the result is valid even if the search does
-not find the best t.
+The function uses the least of these bounds that it finds. Every t gives a valid bound, so the result is valid
+even if the search does not find the best t.
 
 Choice of t. Suppose that delta(.) falls like e^{-s t} near epsilon. Then (1) is least at t = epsilon - ln(1 +
 1/s). At this t, delta(t) = (1 + 1/s)^s delta(epsilon), which is between 1 and 2.718 times delta. The
-logarithm of a privacy curve is concave, which changes the best t only slightly. Therefore only values of t
-are used at which the curve is between 1 and 4 times delta.
+logarithm of a privacy curve is concave, which changes the best t only slightly. Therefore only values of t at
+which the curve is between 1 and 4 times delta are used.
 
 For rho-zCDP the curve is the least over orders alpha of c_alpha e^{(alpha - 1)(alpha rho - t)} with c_alpha =
 (1 - 1/alpha)^alpha / (alpha - 1). For one alpha, with y = epsilon - t, the right side of (1) is
@@ -30,12 +30,12 @@ is Chernoff's bound e^{(alpha - 1)(alpha rho - epsilon)}, which is least at alph
     P(L > epsilon)  <=  e^{-(epsilon - rho)^2 / (4 rho)}       for epsilon > rho.                    (2)
 
 Examples at (1, 1e-6): the Gaussian curve gives the bound 5.2e-5. Suppose that the epsilon of discrete
-Gaussian noise was computed from the listed ways to replace a user (its exchanges). Then (2) gives 2.2e-4, and
-the curve of these exchanges gives 5.3e-5.
+Gaussian noise was computed from the listed ways to replace a user (its exchanges). In this case (2) gives
+2.2e-4, and the privacy curve computed from these exchanges gives 5.3e-5.
 
 For several mechanisms on the same users, the curve of their composition is used. If there are several kinds
-of batches, each user is in one batch. The result is then the largest of the bounds of these batches, at the
-epsilon that is stated for all batches.
+of batches, each user is in only one batch. The result is then the largest bound of any batch, at the epsilon
+that is stated for all batches.
 """
 
 from __future__ import annotations

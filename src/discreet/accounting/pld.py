@@ -1,6 +1,6 @@
 """Numerical privacy-loss distributions (PLD), and verification of guarantees with independent code.
 
-The code that verifies an epsilon is never the code that states it. Epsilons from closed forms
+An epsilon is never verified by the code that computed it. Epsilons from closed forms
 (:mod:`discreet.accounting.budget`, :mod:`discreet.core.guarantee`) are verified with Google's dp-accounting,
 which has numerical privacy-loss distributions and a Renyi accountant. If the noise was calibrated by its
 privacy-loss distribution, dp-accounting itself computes the stated epsilon (:func:`composed_epsilon`). The
@@ -185,9 +185,10 @@ def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: in
     most : largest number of coordinates in any composition that is compared with this one. By default it is
         the number of coordinates of this composition. Compositions that are compared must use the same grid.
 
-    The usual step of the grid is 0.002 / most, which adds at most 0.002 to epsilon. Another step is used if
-    the usual step is too coarse relative to the losses, or if it makes the grid too long (:func:`_grid`).
-    In these cases, and if sigma exceeds 2^19, Gaussian noise is computed without a grid (:func:`_closed`).
+    The usual step of the grid is 0.002 / most, which adds at most 0.002 to epsilon. :func:`_grid` selects
+    another step if the usual step is too coarse relative to the losses, or if the grid would be too long. In
+    these cases, and if sigma exceeds 2^19, epsilon of Gaussian noise is computed without a grid
+    (:func:`_closed`).
     """
     kept, delta = _moving(coordinates, delta)
     return _composed(kept, delta, most)
@@ -226,7 +227,7 @@ def _grid(kept: Sequence[Coordinate], most: int | None) -> tuple[float, bool]:
     The usual step is 0.002 divided by the number of coordinates, and losses are rounded up. The step differs
     in two cases:
 
-    - Let r be the root mean square of the losses. A step above r / 32 would change epsilon visibly. The step
+    - Let r be the root mean square of the losses. A step above r / 32 would change epsilon noticeably, and
       could even be larger than epsilon. The step is therefore at most r / 32, unless all noise is Gaussian.
       Losses of Gaussian noise are split between points on every grid. If the usual step is above r / 4,
       epsilon is computed in closed form (:func:`_closed`).
@@ -338,11 +339,11 @@ def coarse_epsilons(
 ) -> list[float]:
     """Return an upper bound on the epsilon of each way to replace a user.
 
-    Each bound is about 1e-4 too large, and its computation takes milliseconds. The grid of losses is coarser
+    Each bound is too large by about 1e-4. Its computation takes milliseconds. The grid of losses is coarser
     than that of :func:`composed_epsilon`. A loss between two grid points is split between them, so that
     merging the two parts restores the loss. The result is therefore never below the true value. The step of
-    the grid is 1/32 of the root mean square of the losses, which increases their variance by at most 1 /
-    4096.
+    the grid is 1/32 of the root mean square of the losses, so the variance of the losses increases by at most
+    1 / 4096 of itself.
     """
     ways = [_moving(tuple(way), delta) for way in exchanges]
     fine = min(_grid(kept, most)[0] for kept, _ in ways)
@@ -367,8 +368,8 @@ def worst_epsilon(
 ) -> float:
     """Return the largest :func:`composed_epsilon` over the ways to replace a user.
 
-    The losses of all ways are rounded to a grid with the same usual step. If the upper bound of a way on a
-    coarse grid is below the largest epsilon found so far, the way is not composed on the fine grid.
+    The losses of all ways are rounded to a grid with the same usual step. A way is composed on the fine grid
+    only if its upper bound on a coarse grid is at least the largest epsilon found so far.
     """
     if not exchanges:
         raise ValueError("exchanges is empty: must hold at least one way to exchange a user")
@@ -400,10 +401,10 @@ def zcdp_epsilon_numerically(rho: float, delta: float) -> float:
 def report_outcomes(record: ReportRecord, name: str) -> tuple[list[float], list[float]]:
     """Return the probabilities of the two bits in a response that belong to two given elements.
 
-    There are four outcomes: no bit is set, only the first, only the second, or both. The first list is for a
-    user with the first element, the second list for a user with the second element. Given these two bits, the
-    rest of the response has the same distribution for both users. Therefore the best test of the two users
-    uses only these two bits.
+    There are four outcomes: no bit is set, only the first bit is set, only the second bit is set, or both
+    bits are set. The first list is for a user with the first element, the second list for a user with the
+    second element. Given these two bits, the rest of the response has the same distribution for both users.
+    Therefore the best test of the two users uses only these two bits.
     """
     kind, elements, size, own, other = record.alphabets[name]
     p, q = own / 2**53, other / 2**53
@@ -478,8 +479,8 @@ def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
       stated epsilon.
     * Laplace noise: the probability of a loss above the stated epsilon must be 0, with a tolerance of 1e-12
       for the probability and 0.1 % for epsilon. The function then returns an epsilon that the loss exceeds
-      with probability at most 1e-12. With very many equal small losses this epsilon is far below the pure
-      epsilon, because only the worst case attains the pure epsilon.
+      with probability at most 1e-12. If there are many small equal losses, this epsilon is far below the pure
+      epsilon, because a total loss close to the pure epsilon is very unlikely.
     * Gaussian noise: PLDs are composed.
     * Discrete Gaussian noise: the Renyi accountant is applied to the total rho of the records.
 

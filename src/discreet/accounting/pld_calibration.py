@@ -84,9 +84,9 @@ def _listed_before(ways: Sequence[Pattern], horizon: int) -> tuple[Pattern, ...]
 def extremes(ways: Sequence[T]) -> tuple[T, ...]:
     """Return the ways that usually include the worst way: first, last, and one or two in the middle.
 
-    The ways are ordered by k, from H down to 0. At the middle ways the number of changed transition counts
-    changes its slope. The worst way was among the returned ways in every examined case. No stated epsilon
-    depends on this, because the final epsilon is computed from all ways.
+    The ways are ordered by k, from H down to 0. The middle ways are those at which the slope of the number of
+    changed transition counts (as a function of k) changes. The worst way was among the returned ways in every
+    examined case. No stated epsilon depends on this, because the final epsilon is computed from all ways.
     """
     steps = len(ways) - 1
     return tuple(dict.fromkeys(ways[i] for i in (0, steps // 2, max(0, steps - 1) // 2, steps)))
@@ -197,7 +197,7 @@ def least_factor(
     ``high`` is a factor that meets the budget by a closed form. The factor ``high`` is returned if no smaller
     factor is found. ``guess`` is the start of the search. A first search on a coarse grid of losses proposes
     a factor. The accountant that states epsilon then checks this factor on every pattern. At most about 0.3 %
-    of epsilon remains unused.
+    of the requested epsilon remains unused.
     """
     most = max(sum(count for *_, count in pattern) for pattern in patterns)
     ends = extremes(patterns)

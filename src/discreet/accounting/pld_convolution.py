@@ -1,7 +1,7 @@
 r"""Recompute epsilon of independent noise by a separate convolution, as an independent check.
 
-The code that states a guarantee must not be the code that verifies it. If noise was calibrated by its
-privacy-loss distribution, :func:`discreet.accounting.pld.composed_epsilon` states its epsilon, and
+A guarantee must not be verified by the code that computed it. If noise was calibrated by its privacy-loss
+distribution, :func:`discreet.accounting.pld.composed_epsilon` states its epsilon, and
 :func:`discreet.accounting.pld.verify` verifies this epsilon with this module. The module imports only NumPy,
 SciPy (normal distribution function and linear filter) and the argument checks.
 
@@ -150,10 +150,10 @@ def _moments(noise: str, scale: float, shift: float) -> tuple[float, float]:
 
 
 def _step(coordinates: Coordinates, most: float) -> float:
-    """Return a grid step <= ``most``. The possible losses are almost multiples of this step.
+    """Return a grid step <= ``most`` such that the possible losses are almost multiples of this step.
 
     Otherwise losses would be rounded up by up to one step per coordinate. With few coordinates this would
-    change epsilon visibly.
+    change epsilon noticeably.
     """
     multiples: list[tuple[float, int]] = []
     for noise, scale, shift, count in coordinates:
@@ -182,7 +182,7 @@ def recomposed_epsilon(coordinates: Coordinates, delta: float) -> float:
     ----------
     coordinates : (noise, scale, shift, count) for each kind of coordinate. For discrete noise, scale and
         shift are in units of its grid. The noise "pure" is any mechanism that is (shift / scale)-DP.
-    delta : in [1e-10, 1). Below 1e-10, rounding errors would be visible.
+    delta : in [1e-10, 1). Below 1e-10, rounding errors would affect the result.
 
     Raises ``ValueError`` for unknown noise, for values out of range, and if every shift or count is 0.
     """

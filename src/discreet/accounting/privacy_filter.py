@@ -22,15 +22,16 @@ values, each of which is valid:
   would give an epsilon that is too small.
 
 A record that has Laplace noise in several sums and lists no exchanges counts as one mechanism. The epsilon of
-this mechanism is the sum over these sums. The reason is that the record does not state when its noise was
-drawn. If noise is used before its data (:mod:`discreet.core.correlated_noise.signed_digit_tree`), the sums
-cannot be composed one by one. An attacker who knows the releases before a user arrives knows all differences
-of the L noises that protect the user. The attacker can choose cells for the user in which the L noises are
-nearly equal. Then the user is protected by one noise of scale b / L, not by L noises of scale b.
+this mechanism is the total of the epsilons of these sums. The reason is that the record does not state when
+its noise was drawn. If noise is drawn before the records that it protects
+(:mod:`discreet.core.correlated_noise.signed_digit_tree`), the sums cannot be composed one by one. An attacker
+who knows the releases before a user arrives knows all differences of the L noises that protect the user. The
+attacker can choose cells for the user in which the L noises are nearly equal. Then the protection of the user
+is that of one noise of scale b / L, not that of L noises of scale b.
 
 *Is one more release allowed?* :func:`filtered` answers this question. In this case earlier releases can
-influence the next mechanism, its noise, and whether there is a next mechanism. Composition theorems for
-mechanisms that are fixed in advance then do not apply, and a numerical privacy-loss distribution is not a
+influence the next mechanism and its noise, and the decision to have a next mechanism. Composition theorems
+for mechanisms that are fixed in advance then do not apply, and a numerical privacy-loss distribution is not a
 filter. Privacy filters do apply. A filter has a bound that is set in advance, and it stops before the total
 loss exceeds this bound. The guarantee of the whole interaction is then the bound. There are these filters:
 
@@ -41,24 +42,24 @@ loss exceeds this bound. The guarantee of the whole interaction is then the boun
 These filters are also valid for interactive mechanisms that run at the same time (Haney et al. 2023), because
 a reservation is made before its mechanism receives data.
 
-This module uses the following rule. A reservation in the ledger passes in two cases: if the pure filter
-certifies (epsilon, delta), or if the one *approximate* rule of its dataset does. The losses of the two rules
-are not summed. Proof: let A be the set of transcripts that end inside the pure bound. Let B be the set of all
-other transcripts, which end inside the approximate bound. Stopping at a bound changes no probability inside
-it. So for every event E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) + e^epsilon P'(E in B) + delta,
-because the pure rule has no delta. There is only one approximate rule. The *first* reservation, which no
-release has influenced, determines it:
+This module uses the following rule. A reservation in the ledger is accepted in two cases: the pure filter
+certifies (epsilon, delta), or the one *approximate* rule of the data set certifies (epsilon, delta). The
+losses of the two rules are not summed. Proof: let A be the set of transcripts that end inside the pure bound.
+Let B be the set of all other transcripts, which end inside the approximate bound. Stopping at a bound changes
+no probability inside it. So for every event E, P(E) = P(E in A) + P(E in B) <= e^epsilon P'(E in A) +
+e^epsilon P'(E in B) + delta, because the pure rule has no delta. Each data set has only one approximate rule.
+The *first* reservation determines this rule, because no release has influenced that reservation:
 
 - all mechanisms of the first reservation are continuous Gaussian: the Gaussian filter, which excludes
   discrete Gaussian noise (it has no mu);
-- otherwise: the zCDP filter. In addition, the first reservation, and no later one, is also allowed if
+- otherwise: the zCDP filter. In addition, the first reservation (but no later one) is accepted if
   :func:`composed` certifies it. The result of :func:`composed` is tighter (7 % for discrete Gaussian noise).
   It is valid because the mechanism of the first reservation is fixed in advance. If the rho of this mechanism
-  is within the bound of the filter, the filter covers all reservations. Otherwise no second reservation
-  passes.
+  is within the bound of the filter, the filter covers all reservations. Otherwise no second reservation is
+  accepted.
 
 Mechanisms that are chosen together should therefore be reserved together. If a limit is increased after
-someone has seen releases, only the higher limit is guaranteed.
+releases were seen, only the higher limit is guaranteed.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def pure_mu(epsilon: float) -> float:
 
 
 def _pure_parts(record: Record) -> tuple[float, int] | None:
-    """Return the epsilon of each part of a record that has independent noise, and the number of parts.
+    """Return the epsilon of one part of a record with independent noise, and the number of parts.
 
     The result is None for Gaussian noise, which has no pure epsilon.
     """
@@ -168,10 +169,10 @@ def covers(records: Sequence[Record], others: Sequence[Record]) -> bool:
     ``records`` and ``others`` are about different users, and no user is in both. For Gaussian noise, every
     rule is monotone in the sum of the squared losses. For Laplace noise, the sum of the epsilons is not
     enough: in zCDP and Gaussian DP, ten mechanisms of epsilon 0.1 have a smaller loss than one of epsilon 1.
-    Each of ``others`` must therefore have at most the loss of a separate one of ``records``. A total that
-    contains ``records`` is then valid for the users of ``others`` too. The result is False if the kinds of
-    noise differ. The result is also False if a record lists exchanges, because its epsilon is then below the
-    closed form.
+    Each record in ``others`` must therefore be matched with a different record in ``records`` that has at
+    least the same loss. A total that contains ``records`` is then valid for the users of ``others`` too. The
+    result is False if the kinds of noise differ. The result is also False if a record lists exchanges,
+    because its epsilon is then below the closed form.
     """
     both = (*records, *others)
     if not records or not others or not all(type(record) is MechanismRecord for record in both):
@@ -298,7 +299,7 @@ def filtered(
     ----------
     reservations : the records of each reservation, in order of time.
     delta : delta of the limit, in [0, 1).
-    numerical : if False, only closed forms are used, also for the first reservation.
+    numerical : if False, only closed forms are used, even for the first reservation.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     records = [record for reservation in reservations for record in reservation]

@@ -94,9 +94,9 @@ def amplified_epsilon(epsilon0: float, users: int, delta: float, stronger: bool 
 def local_epsilon(epsilon: float, delta: float, users: int, stronger: bool = False) -> float:
     """Return the largest local epsilon0 such that n shuffled responses meet (epsilon, delta).
 
-    The result is accurate to 1e-5 and never too large. The result is at least epsilon, because epsilon0 =
-    epsilon meets the budget without shuffling. At the result, :func:`amplified_epsilon` (which rounds up) is
-    at most epsilon.
+    The result is accurate to 1e-5 and never too large. It is at least epsilon, because epsilon0 = epsilon
+    meets the budget without shuffling. At the result, :func:`amplified_epsilon` (which rounds up) is at most
+    epsilon.
     """
     low = checks.positive("epsilon", epsilon)
     high = low + math.log(users + 1.0) + 3.0

@@ -2,7 +2,7 @@
 
 The bound on epsilon is theorem 3.1 of Feldman, McMillan and Talwar 2021. The theorem is proved in
 :mod:`discreet.accounting.shuffle_amplification`. The bound depends on the number of users in a batch who
-follow the protocol. All of these users must use the same randomizer, also if they follow different plans.
+follow the protocol. All of these users must use the same randomizer, even if they follow different plans.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class AmplifiedRecord(BatchRecord):
     ----------
     mechanism : name of the mechanism, as text.
     batches : for each batch, the number of honest users and the local epsilon0 of one user's whole message.
-        Each user is in one batch. A batch can be omitted if the epsilon of another batch is certainly at
+        Each user is in one batch. A batch can be omitted if the epsilon of another batch is proven to be at
         least as large.
 
     Raises
@@ -60,7 +60,7 @@ class AmplifiedRecord(BatchRecord):
     def local(self) -> float:
         """Largest local epsilon0 of any batch.
 
-        This epsilon0 holds against the shuffler itself, even if all other users are dishonest.
+        This guarantee holds against the shuffler itself, even if all other users are dishonest.
         """
         return max(own for _, own in self.batches)
 

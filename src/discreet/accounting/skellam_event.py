@@ -84,8 +84,8 @@ class SkellamRecord(BatchRecord):
     def recomputed(self, delta: float) -> float:
         """Return the epsilon by the conversion of dp-accounting.
 
-        Divergences of integer orders follow from theorem 3.5 of arXiv 2110.04995, and those of other orders,
-        up to 32, from :class:`~discreet.accounting.skellam_loss.SkellamLoss`.
+        Divergences of integer orders follow from theorem 3.5 of arXiv 2110.04995. Divergences of other orders
+        up to 32 follow from :class:`~discreet.accounting.skellam_loss.SkellamLoss`.
         """
         from dp_accounting.rdp import rdp_privacy_accountant as rdp
 

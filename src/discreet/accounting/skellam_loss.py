@@ -26,14 +26,15 @@ The first summand is at least 1, so ln(x + y) <= ln x + y. As cosh t - 1 <= t^2 
 
     R = a^2 d^2 / (2 v) (e^{(a d / v)^2 / 12} - 1) + a (d / v) (1/2 + m / (6 v^2)).
 
-*All coordinates.* Divergences of independent coordinates add up. The following bounds hold for every
+*All coordinates.* Divergences of independent coordinates are summed. The following bounds hold for every
 replaced user. The sum of d_j^2 / v_j is at most mu^2. The sum of |d_j| / v_j is at most l1. Each |d_j| / v_j
 is at most step. Let v be at most every v_j, and d at least every |d_j|. The number m / v^2 decreases in v and
 increases in d. Therefore
 
     D_a <= a mu^2 / 2 + a / (a - 1) (a mu^2 / 2 (e^{(a step)^2 / 12} - 1) + l1 (1/2 + m / (6 v^2))).
 
-More noise than stated, of users who are not counted as honest, is post-processing of the release.
+Additional noise from users who are not counted as honest is post-processing, so it does not increase the
+loss.
 
 *Epsilon.* By proposition 12 of Canonne, Kamath and Steinke (2020), for every a,
 epsilon = D_a + ln(1 - 1/a) - ln(a delta) / (a - 1).

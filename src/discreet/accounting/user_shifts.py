@@ -1,7 +1,7 @@
 """Ways to replace a user, as lists of changed cells, for numerical privacy losses.
 
 The lists follow from the cases of :mod:`discreet.core.exchange` and from the changed cells that each family
-states (:attr:`~discreet.core.families.RecordFamily.moves`). Closed forms of the loss do not need them.
+states (:attr:`~discreet.core.families.RecordFamily.moves`). Closed forms of the loss do not use these lists.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def shifts(query: SumQuery) -> tuple[tuple[Shift, ...], ...] | None:
     """Return the ways to replace a user that can have the largest loss.
 
     A way lists the cells that change. Ways with fewer steps in OTHER come first. The result is None if the
-    worst way is not known. In these cases it is not known: several records of a user can be in one cell,
-    users can have several episodes, or a family has its own bound.
+    worst way is not known. The worst way is not known in three cases: several records of a user can be in one
+    cell, users can have several episodes, or a family has a separate bound.
     """
     records = [family for family in query.listed if isinstance(family, RecordFamily)]
     steps = {family.over.steps(query.layout.horizon) for family in records}

@@ -212,7 +212,7 @@ class ExactChannel(CountChannel):
         return Measurement(self.estimates(fresh, laws, "sum", batch, float(batch)), 0.0, 1.0), {}
 
     def terms(self, state: State) -> tuple[int, Floats | None]:
-        """Return (number of measurements in the new sums, squared noise scales in units of ``scales``)."""
+        """Return the number of measurements in the new sums, and the squared noise scales."""
         return 0, None
 
 

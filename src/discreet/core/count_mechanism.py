@@ -9,9 +9,9 @@ rejected.
 The privacy loss is a product of two factors. The first factor is the joint sensitivity of the query. The
 noise determines the norm and the unit of this sensitivity. The second factor is the largest norm of a user's
 column of the strategy (:mod:`discreet.core.strategies`). If scales change from release to release, the loss
-of each release must be at most the loss with ``scales``. The total loss is then a weighted sum of losses.
-Each of these losses is at most the loss of ``scales``, and the weights sum to at most 1. A new split of the
-budget at each release does not change the joint sensitivity (:mod:`discreet.core.clipped_returns`).
+of each release must be at most the loss with ``scales``. The total loss is then a weighted sum of losses. The
+weights sum to at most 1. A new split of the budget at each release does not change the joint sensitivity
+(:mod:`discreet.core.clipped_returns`).
 
 With exact noise (``source = "secure"``) all values are on a grid. Rewards are multiples of 1 /
 ``reward_grid``, and counts are integers. The noise is discrete on the same grid, and its size is within the
@@ -113,7 +113,7 @@ class SumMechanism(ABC):
 
     @property
     def leaf(self) -> Literal["batch", "user"]:
-        """Unit of a time step: "batch" for a batch of users, or "user" for some prefix sums."""
+        """Unit of a time step: "batch" (users between two releases), or "user" for some prefix sums."""
         strategy = getattr(self, "strategy", None)
         return strategy.leaf if isinstance(strategy, Prefixes) else "batch"
 
@@ -351,7 +351,7 @@ class CountMechanism(SumMechanism):
 
     @property
     def asks(self) -> Literal["plain", "group", "cut"]:
-        """Additional value that a plan can set: a group, a clipping threshold ("cut"), or none ("plain")."""
+        """Value that plans can set: "groups", "cut" (clipping threshold of rewards) or "plain" (none)."""
         if self.query.steered:
             return "group" if self.query.groups else "cut"
         return "plain"

@@ -2,7 +2,7 @@
 
 :class:`~discreet.core.protocols.Record` is the interface that guarantees use. This module defines
 :class:`MechanismRecord`, which describes noise in sums. :mod:`discreet.wiring` lists the other classes of
-records. Records contain no text except the names of mechanisms. The sentences are built by
+records. The only text in a record is the name of its mechanism. The sentences are built by
 :mod:`discreet.accounting.text.guarantee_sentences`.
 """
 
@@ -71,7 +71,7 @@ class MechanismRecord:
     joint : float
         Joint sensitivity of all families in units of their noise, in the same norm.
     levels : int
-        Number of noisy sums (tree nodes, messages, batches) that the records of one user can be in.
+        Number of noisy sums (tree nodes, messages, batches) that can contain the records of one user.
     exchanges : tuple
         One entry for each way to replace a user: the coordinates that change, in all ``levels`` sums
         (:func:`discreet.accounting.pld_calibration.exchanges`). Entries are listed only if epsilon is
@@ -178,7 +178,7 @@ class MechanismRecord:
         return parts().sentences.of_noise(self)
 
     def line(self, delta: float) -> str:
-        """Return one line of text about the mechanism and its loss in the norm of its noise.
+        """Return one line of text about the mechanism and its loss, in the norm that its noise requires.
 
         ``delta`` is not used.
         """

@@ -83,7 +83,7 @@ class Mix(NamedTuple):
 
 
 def mixes(steps: int) -> tuple[Mix, ...]:
-    """Return, for each number of steps in OTHER (0, 1, ...), the mix with the most steps in SUCCESSOR."""
+    """Return, for each number of OTHER steps (0, 1, ...), the step counts with the most SUCCESSOR steps."""
     most = [(k, min(steps - k, k + 1)) for k in range(steps + 1)]
     return tuple(Mix(k, n, steps - k - n) for k, n in most)
 

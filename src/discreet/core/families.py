@@ -1,4 +1,4 @@
-"""Families of sums: the values that a user adds to cells, and their largest change if the user is replaced.
+"""Families of sums: values that a user adds to cells, and bounds on their change if a user is replaced.
 
 A query (:mod:`discreet.core.query`) is a tuple of families. The *price* of a family is the largest cost of
 replacing a user. A :class:`RecordFamily` counts records, so its price follows from the cases of

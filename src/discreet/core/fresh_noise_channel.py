@@ -50,7 +50,7 @@ class FreshNoiseChannel(ExactChannel):
         }  # fmt: skip
 
     def terms(self, state: State) -> tuple[int, Floats | None]:
-        """Return (number of measurements in the new sums, squared noise scales in units of ``scales``)."""
+        """Return the number of measurements in the new sums, and the squared noise scales."""
         return state["measurements"], state["squares"]
 
     def described(

@@ -233,9 +233,8 @@ def guarantee_of(
 
     Raises
     ------
-    ValueError
-        If records have different kinds of noise, if the delta does not fit the noise, or if secure randomness
-        is combined with continuous noise.
+    ValueError If records have different kinds of noise, if ``delta`` is not valid for this noise (see above),
+        or if secure randomness is combined with continuous noise.
     """
     checks.choice("trust", trust, ("joint", "central", "local", "shuffle"))
     if epsilon_nominal is not None:

@@ -1,13 +1,13 @@
 """Life cycle of objects that contain user data: one process, one call at a time, closed or saved once.
 
-A copy of such an object would draw the same noise again, or draw other noise for the same sums. The object
+A copy of such an object would draw the same noise a second time, or other noise for the same sums. The object
 therefore cannot be pickled or copied, and it is closed in a fork of the process. Two simultaneous calls would
 draw two noises for one sum. Each call therefore takes a lock. A call from inside a running call (by a signal
 handler, or by code of a caller's array) is rejected.
 
 A session that continues elsewhere is saved to a file, which can be restored once
-(:mod:`discreet.mechanisms.saved_state.state_file`). After a crash or interrupt, exactly one of the two
-exists: the object or the file.
+(:mod:`discreet.mechanisms.saved_state.state_file`). After a crash or interrupt, either the object or the file
+exists, never both.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from discreet.core.registry import parts
 
 
 class Guarded:
-    """Base class of objects that contain exact sums or raw records. Subclasses delete these data in
-    ``_drop``.
-    """
+    """Base class of objects with exact sums or raw records. Subclasses delete these data in ``_drop``."""
 
     _what = "session"  # name of the object in error messages
 

@@ -97,7 +97,7 @@ class Record(Protocol):
     norm : rule that composes the losses of several records. ``l1``: losses are summed. ``l2``: squares are
         summed. ``losses``: no closed form applies, and the record must be the only one of its guarantee.
 
-    levels : number of noisy sums, messages or batches that one user can be in.
+    levels : number of noisy sums, messages or batches to which one user can contribute.
     """
 
     @property

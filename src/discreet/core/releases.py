@@ -47,8 +47,8 @@ class Plan:
     users : number of users who follow the plan, at least 1.
     context : mapping from names to the public arrays that devices need to encode trajectories (for example
         values of a linear learner).
-    last : True if a release follows after these users. False lets one batch contain several policies (for
-        exploration or for ties).
+    last : True if a release follows after these users. If False, the next plan belongs to the same batch, so
+        one batch can contain several policies (for exploration or for ties).
     number : set by ``session.begin``. Messages contain this number, and a session rejects messages for other
         plans.
     group : for a query with group returns: the public group of these users.

@@ -2,8 +2,8 @@
 
 The streams of a seeded run are indexed by (seed, run, role, index), so equal seeds give equal results in any
 order and with any number of workers. Seeded noise protects no user, because anyone who knows the seed can
-subtract it. The guarantee of a seeded run states this. Secure noise is exact, discrete, and drawn from the
-operating system's cryptographic source. Secure noise has no seed.
+subtract it. The guarantee of a seeded run states this. Secure noise is exact and discrete. It has no seed,
+because it is drawn from the operating system's cryptographic source.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BLOCK = 2**15  # Number of values that are checked together. They fit into the 
 class RunKeys:
     """Three 128-bit random keys of a run: for the environment, the noise and tie-breaking.
 
-    A learner can see the key of tie-breaking, which reveals nothing about the noise. The keys of noise and
+    A learner can see the tie-breaking key. This key reveals nothing about the noise. The keys of noise and
     tie-breaking are separate BLAKE2b digests of (seed, run). An attacker who has one key must guess the seed
     to compute the other key. (Words of one ``SeedSequence`` would not be enough, because each word is an
     invertible function of the same four words.)
@@ -56,8 +56,8 @@ class Seeded:
     batch : index of a batch of other users with separate noise (:meth:`of_batch`), or None.
 
     Two learners with the same (seed, run) have users with the same random outcomes. Two sessions with the
-    same (seed, run) have the same noise, so anyone who sees both releases can remove the noise. For this
-    reason too, a guarantee with a seed is for simulation only. Raises ``ValueError`` for other values.
+    same (seed, run) have the same noise, so anyone who sees both releases can remove the noise. A guarantee
+    with a seed is therefore for simulation only. Raises ``ValueError`` for other values.
     """
 
     seed: int = 0

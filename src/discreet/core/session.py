@@ -12,7 +12,7 @@ user's record is added. An interrupt (Ctrl-C) between these two steps loses the 
 the record could be added without belonging to any time step.
 
 A session cannot be copied, pickled, or continued in another process, because a second copy would draw the
-same noise again. Saving ends the session, and the file can be restored once
+same noise. Saving ends the session, and the file can be restored once
 (:mod:`discreet.mechanisms.saved_state.state_file`). Everything that a channel computes during a run is in the
 session's attribute ``state``, a table of arrays and numbers by name. A release writes its changes to a new
 table. When the release is made, one statement replaces the table.
@@ -149,9 +149,7 @@ class Channel(ABC):
         """Return the encoder for devices of the newest plan's users."""
 
     def randomizer(self, s: ChannelSession) -> Encoder:
-        """Return the function that converts a trajectory of the newest plan to its part of the sums, for
-        audits.
-        """
+        """Return the function that maps a trajectory of the newest plan to its contribution to the sums."""
         return self.encoder(s)
 
     def device(self, s: ChannelSession) -> Any:
@@ -192,7 +190,7 @@ class Channel(ABC):
     # ----------------------------------------------------------------------------- releases
     @abstractmethod
     def release(self, s: ChannelSession, n: int, leaf: int) -> Released:
-        """Draw the noise and make the release after n users, who fill ``leaf`` time steps.
+        """Draw the noise and make the release after n users, who belong to ``leaf`` time steps.
 
         The method returns the changes that close the batch. The session applies these changes when the
         release is made, not before. (Otherwise an interrupt could leave a closed batch without a release, and
@@ -497,8 +495,8 @@ class ChannelSession(Saveable):
             Number of the plan that these users followed (``open_plan.number`` while it was open).
         late : bool
             True if these are users whom an earlier batch counted as absent. The number of users does not
-            change then, so a batch can contain more records than its plans have users. Needs separate noise
-            for each batch.
+            change then, so a batch can contain more records than its plans have users. ``late`` requires
+            separate noise for each batch.
 
         Raises
         ------
@@ -523,9 +521,9 @@ class ChannelSession(Saveable):
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add many simulated users of the open plan in one call, from their exact sums.
 
-        The sum of the devices' random draws is drawn from its exact distribution. The method is for
-        simulation only. The method raises ``ValueError`` under secure randomness, where each user's own
-        record must pass the checks.
+        The sum of the devices' random draws is drawn from its exact distribution. This method is for
+        simulation only. It raises ``ValueError`` under secure randomness, where each user's own record must
+        pass the checks.
         """
         with self._call():
             self._check_open()
@@ -580,8 +578,8 @@ class ChannelSession(Saveable):
     def answer(self) -> Callable[[Any], Estimate]:
         """Function that answers new queries about offline data. Raises ``ValueError`` if no data are stored.
 
-        Learners receive this function. The function is not a bound method, because a bound method would give
-        them access to the session.
+        Learners receive this function. It is not a bound method, because a bound method would give learners
+        access to the session.
         """
         return self.channel.answer(self)
 

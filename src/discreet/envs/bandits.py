@@ -51,8 +51,8 @@ def gamble(
     gamble has reward 0 and leads to *won* with its probability of winning, and otherwise to *lost*. *Won* and
     *lost* are absorbing. At every step, the reward is 1 in *won* and 0 in *lost*.
 
-    With probability of winning safe H / (H - 1), a gamble at the first step has the same expected return as H
-    safe actions. The best gamble wins with probability safe H / (H - 1) + ``chance``. All other gambles win
+    A gamble at the first step has the same expected return as H safe actions if it wins with probability safe
+    H / (H - 1). The best gamble wins with probability safe H / (H - 1) + ``chance``. All other gambles win
     with half the probability of the best gamble.
 
     Parameters

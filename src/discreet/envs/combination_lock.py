@@ -24,10 +24,10 @@ def combination_lock(
 
     States 0 to depth - 1 are the lock states. In each of them, one randomly drawn action is right. The right
     action leads to the next lock state with a probability p drawn uniformly from [0.5, 0.9]. Otherwise the
-    state does not change. Every wrong action leads to one fixed state, drawn uniformly from the traps, this
-    lock state and all earlier lock states. In the last lock state, the right action has a mean reward drawn
-    uniformly from [0.7, 1]. This action stays with probability p and otherwise goes back to the previous lock
-    state.
+    state does not change. Each wrong action leads to a fixed state, which is drawn uniformly from the traps,
+    this lock state and all earlier lock states. In the last lock state, the right action has a mean reward
+    drawn uniformly from [0.7, 1]. This action stays with probability p and otherwise goes back to the
+    previous lock state.
 
     All other states are traps. Their transition rows are drawn from Dirichlet(0.3) over the traps and state
     0. Every action in a trap, and every wrong action in state 0, has a mean reward drawn uniformly from [0,

@@ -28,7 +28,7 @@ class ContextWorld:
     ----------
     name : str
     features : FeatureMap
-        Public feature map that learners use. The mean rewards need not be linear in it.
+        Public feature map that learners use. The mean rewards need not be linear in these features.
     draw : function (n, generator) -> contexts (n, *features.shape)
         Distribution of users' contexts.
     means : function contexts -> mean rewards (n, A) in [0, 1]
@@ -163,7 +163,7 @@ def shared_contexts(
 def fixed_arms(dimension: int = 10, actions: int = 20, scale: float = 0.45, seed: int = 0) -> ContextWorld:
     """Return an environment like :func:`shared_contexts`, in which the features are the same for all users.
 
-    Contexts then cause no exploration, so the learner must explore by its choice of actions.
+    Random contexts then provide no exploration, so the learner must explore by its choice of actions.
 
     dimension, actions, scale, seed : see :func:`shared_contexts`. Raises ``ValueError`` for other values.
     """

@@ -1,11 +1,11 @@
 """Conversion of Gymnasium's tabular environments to finite-horizon MDPs, and the reverse.
 
-An affine map takes original rewards into [0, 1]. The map takes the smallest interval that contains all
-original rewards and 0 onto [0, 1]. In Gymnasium, an episode has no rewards after its end. In the MDP, every
-step after the end has the mapped value of the original reward 0. Therefore returns over H steps are mapped
-affinely too: mapped return = H offset + scale * original return. The map preserves the order of policies by
-value and changes only the unit of regret. (With mapped reward 0 after the end, long episodes would have a
-higher return. In CliffWalking, where every step costs 1, it would be optimal never to reach the goal.)
+Rewards are mapped affinely to [0, 1]. The map takes the smallest interval that contains 0 and all original
+rewards onto [0, 1]. In Gymnasium, an episode has no rewards after its end. In the MDP, every step after the
+end has the mapped value of the original reward 0. Therefore returns over H steps are mapped affinely too:
+mapped return = H offset + scale * original return. The map preserves the order of policies by value and
+changes only the unit of regret. (With mapped reward 0 after the end, long episodes would have a higher
+return. In CliffWalking, where every step costs 1, it would be optimal never to reach the goal.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Simulated intensive-care stays with real-valued vital signs, for offline learners.
 
-Each stay has hidden severity u and response type v. Every hour, noisy vital signs are read, one of three
-treatments is given, and severity changes. A stay ends at home (u <= 0, return 1), with death (u >= 1, return
-0) or after ``horizon`` hours, where u < 1/2 counts as home. Treatments 1 and 2 help or harm by the sign of v.
+Each stay has a hidden severity u and a hidden response type v. Every hour, noisy vital signs are read, one of
+three treatments is given, and the severity changes. A stay ends with discharge (u <= 0, return 1), with death
+(u >= 1, return 0) or after ``horizon`` hours. A stay that lasts ``horizon`` hours counts as a discharge if u
+< 1/2. The sign of v determines which of the treatments 1 and 2 helps and which harms.
 """
 
 from __future__ import annotations
@@ -61,19 +62,21 @@ class VitalsWorld:
     Parameters
     ----------
     readings : "linear" or "nonlinear"
-        ``linear``: vitals are linear in (u, v), with noise. ``nonlinear``: they saturate, products and
-        squares enter, and the effects depend on severity.
+        ``linear``: vitals are linear in (u, v), with noise. ``nonlinear``: vitals saturate and contain
+        products and squares, and the effects of treatments depend on severity.
     effect : float
-        Size of the treatments' effects on severity for each hour, 0 or more. 0: no treatment matters.
+        Size of the treatments' effects on severity for each hour, at least 0. With 0, treatments have no
+        effect.
     skill : float in [0, 1)
         Share of decisions in which clinicians, who see (u, v), give the best treatment. Other treatments are
         uniformly random.
     swayed : float in [0, 1)
-        Share of decisions in which clinicians choose by the first vitals that they read instead.
+        Share of decisions in which clinicians instead choose the treatment by the first vitals that they
+        read.
     vitals, horizon : int
         Number of vital signs, and of hours, at least 1.
     seed : int
-        Determines how vitals depend on (u, v).
+        Seed that determines the dependence of vitals on (u, v).
 
     Raises
     ------
@@ -137,9 +140,10 @@ class VitalsWorld:
         stays : number of stays, at least 1.
         seed : seed of the random numbers.
         policy : function of vitals (n, q) that returns treatments (n,). None: clinicians.
-        once : True if the policy decides in one hour of each stay only, which is drawn in advance from all
-            hours (a stay that ended earlier has no such hour). Clinicians decide otherwise.
-        best : True for the treatment with the best immediate effect, which needs the hidden (u, v).
+        once : True if the policy decides only in one hour of each stay. This hour is drawn in advance from
+            all hours, so a stay can end before it. Clinicians decide in all other hours.
+        best : True to always give the treatment with the best immediate effect, computed from the hidden (u,
+        v).
 
         Raises
         ------

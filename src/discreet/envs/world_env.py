@@ -1,8 +1,8 @@
 """Gymnasium environments of an ensemble of tabular MDPs: one environment, or many with a common step.
 
-Each episode uses one member of the ensemble, which is drawn when the episode begins. The last action can mean
-"as before": the behaviour policy chooses the action (:mod:`discreet.pipeline.world_model`). This is a
-separate module because it imports Gymnasium.
+Each episode uses one member of the ensemble, which is drawn when the episode begins. If the last action is
+declared as "as before", it means that the behaviour policy chooses the action
+(:mod:`discreet.pipeline.world_model`). This is a separate module because it imports Gymnasium.
 """
 
 from __future__ import annotations

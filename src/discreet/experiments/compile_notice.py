@@ -14,7 +14,7 @@ __all__ = ["announce", "in_workers"]
 class _Announcer(Listener):
     """Listener that announces the first compilation once, even if a run has several processes.
 
-    A kernel that is loaded from the cache causes no announcement.
+    Loading a kernel from the cache is not announced.
     """
 
     def __init__(self, say: Callable[[], None], said: Any) -> None:
@@ -39,7 +39,7 @@ _announcer: _Announcer | None = None
 
 
 def announce(say: Callable[[], None], said: Any = None) -> None:
-    """Call ``say`` when the first kernel is compiled, in this process or in a worker.
+    """Register ``say``, which is called when the first kernel is compiled in this process or in a worker.
 
     Parameters
     ----------

@@ -1,14 +1,14 @@
-"""Execution of runs: in this process, in local worker processes, or on a cluster engine.
+"""Execution of runs in this process, in local worker processes, or on a cluster engine.
 
-All of these have one interface. :func:`results` applies calls to items on an :class:`Engine`, and yields each
-result when it is computed. An :class:`Engine` is a standard executor (:mod:`concurrent.futures`) together
-with its number of parallel tasks (``width``). The result of a call depends only on settings and seed.
-Therefore a result does not depend on the engine, the number of workers, the order of tasks, or the failure of
-a worker.
+All three have the same interface. :func:`results` applies calls to items on an :class:`Engine`, and yields
+each result when it is computed. An :class:`Engine` is a standard executor (:mod:`concurrent.futures`)
+together with its number of parallel tasks (``width``). The result of a call depends only on settings and
+seed. Therefore a result does not depend on the engine, the number of workers, the order of tasks, or the
+failure of a worker.
 
 * Short items share a task, even if they belong to different jobs. The items of a task are expected to take at
   most :attr:`Engine.together` seconds in total.
-* If a worker dies, only the items of its task are tried again, at most :data:`RETRIES` times.
+* If a worker fails, only the items of the worker's task are run again, at most :data:`RETRIES` times.
 * Workers must have the same code as the sender. Every call contains the versions of the sender's code. A
   worker with other versions raises an error before it runs anything.
 * If the caller stops reading results (or the user presses Ctrl-C), the tasks that have not started are
@@ -79,7 +79,7 @@ class Engine(AbstractContextManager["Engine"]):
         process
     together : expected duration in seconds up to which items share a task. With 0, each task has one item
     even : if True, all items are divided in advance into as many tasks as there are workers. This is intended
-        for clusters on which a task waits long in a queue
+        for clusters on which tasks wait in a queue for a long time
     """
 
     deaths: tuple[type[BaseException], ...] = (BrokenExecutor,)
@@ -107,7 +107,7 @@ class Engine(AbstractContextManager["Engine"]):
         The caller must close the executor.
 
         workers : number of tasks that the executor runs in parallel, at least 1. If None, the number that the
-            executor states, or
+            executor reports, or
         otherwise the number of processors.
 
         Raises ``ValueError`` if ``executor`` is not a ``concurrent.futures.Executor``.
@@ -244,8 +244,8 @@ class _Queue(Generic[R]):
                 if seconds + cost > self._engine.together:
                     break
                 if known is None and (j in task or new >= len(self._seconds)):
-                    # a job of unknown duration gets at most one item; such jobs must not outnumber the jobs
-                    # of known duration
+                    # a task contains at most one item of each job of unknown duration; such items must not
+                    # outnumber the items of jobs of known duration
                     break
             self._waiting.popleft()
             if own in self._taken or self._take(*own):

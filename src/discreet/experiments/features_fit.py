@@ -1,4 +1,4 @@
-r"""Test of whether an MDP is linear in a feature map.
+r"""Test whether an MDP is linear in a feature map.
 
 The test is exact for a known MDP, and a hypothesis test for a release.
 
@@ -7,7 +7,7 @@ The test on a release is post-processing, so it has no privacy cost. Linear lear
     P_h(s' | s, a) = phi(s, a)^T mu_h(s')   and   r_h(s, a) = phi(s, a)^T theta_h
 
 (linear mixtures: P_h(s' | s, a) = phi(s' | s, a)^T w_h). If these equations do not hold, linear learners
-learn a wrong model for every noise level and number of users. This error cannot be detected from the
+learn a wrong model, regardless of noise and number of users. This error cannot be detected from the
 statistics that these learners use.
 
 **A known MDP** (simulation): the transition probabilities and rewards of the MDP are projected onto the
@@ -24,9 +24,9 @@ absolute noise in all cells, and E_N bounds the absolute noise in all sums N
 
 by Hoeffding's inequality and a union bound over cells and over n. Because of the union bound over n, the
 inequality also holds if policies depend on earlier users. The map is refuted if, for some h and s', no vector
-mu_h(s') gives probabilities in all intervals. A linear program for each (h, s') computes by how much these
-intervals would have to be widened. A map that fits is refuted with probability at most p (with rewards, p is
-split between transitions and rewards). If a map is not refuted, this does not prove that the map fits:
+mu_h(s') gives probabilities in all intervals. For each (h, s'), a linear program computes the smallest amount
+by which these intervals must be widened. A map that fits is refuted with probability at most p (with rewards,
+p is split between transitions and rewards). If a map is not refuted, this does not prove that the map fits:
 state-action pairs that few users visited cannot refute a map.
 """
 
@@ -60,8 +60,8 @@ class FeaturesFit:
     ----------
     fits : False if the map is refuted.
     transitions, rewards : misfit of the transition probabilities and of the mean rewards. For an MDP, the
-        misfit is the largest residual. For a release, it is a lower bound of the misfit, which is 0 if
-        nothing is refuted.
+        misfit is the largest residual. For a release, it is a lower bound of the misfit, which is 0 if the
+        map is not refuted.
     where : (h, s') with the largest misfit of transition probabilities; None if there is no misfit.
     failure : upper bound on the probability that a map that fits is refuted; 0 for an MDP.
     seen : share of admissible (h, s, a) for which the release gives a nontrivial interval; 1 for an MDP.
@@ -205,7 +205,7 @@ def _intervals(
 
 
 def _refuted(features: Features, low: Floats, high: Floats) -> tuple[float, tuple[int, int] | None]:
-    """Compute by how much intervals must be widened so that some vector mu has phi^T mu in all of them.
+    """Compute the smallest widening of intervals such that some vector mu has phi^T mu in all of them.
 
     Returns the largest such amount over (h, target), and the (h, target) at which it occurs (None if it is
     0).

@@ -1,4 +1,4 @@
-"""Lock files that let several processes share the work of one folder.
+"""Lock files with which several processes share the work of one folder.
 
 A claim is a lock file in the same folder as the file to be computed. The first process that wants to compute
 the file creates the claim (``O_EXCL``). It touches the claim every few seconds, and removes it when the

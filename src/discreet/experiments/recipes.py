@@ -1,4 +1,4 @@
-"""Configurations that repeat a run made from Python objects, if possible.
+"""Configurations that reproduce runs made from Python objects, if possible.
 
 The registry stores the names and options of environments built by ``discreet.make``. It also finds the
 registered names of learners and privatizers.
@@ -41,9 +41,7 @@ class Recipe:
 
 
 def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
-    """Describe a set-up by registered names if all its parts have one, and otherwise by the ``repr`` of its
-    objects.
-    """
+    """Describe a set-up by registered names, or by the ``repr`` of its objects if a part has no name."""
     environment = remembered(setup.mdp)
     learner, privatizer = named("learner", setup.learner), named("privatizer", setup.privatizer)
     said = {

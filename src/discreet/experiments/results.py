@@ -4,17 +4,17 @@ A folder contains one run. Its files are ``config.toml`` (the configuration that
 ``guarantee.json`` (the privacy statement), ``about.json`` (labels and reference values), and one file per
 seed, such as ``seeds/run-00007.parquet``. A seed's file has the columns ``run, episode, regret, gap_regret``,
 and one row for each recorded number of users. Every file is written under a temporary name and then renamed.
-Therefore no file is ever incomplete, and a seed is finished if its file exists. ``ValueError`` is raised if a
-folder belongs to another configuration, or was computed by other compiled code. Nothing in the folder is
-changed then.
+Therefore no file is ever incomplete, and a seed is finished if its file exists. If a folder belongs to
+another configuration or was computed by other compiled code, ``ValueError`` is raised and the folder is not
+changed.
 
 In memory, regrets and values are in the reward units of the environment. The Parquet files contain regrets
 for rewards that are mapped to [0, 1]. Divide these regrets by ``reward_scale`` in ``about.json`` to obtain
 the environment's units. The scale is 1, except for environments from Gymnasium whose rewards are not all in
 [0, 1].
 
-Regret is computed from the true MDP and the exact data of simulated users. It is not protected by the privacy
-guarantee.
+Regret is computed from the true MDP and the exact data of simulated users. The privacy guarantee does not
+protect it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class About:
 
         label : label that the user chose; by default, the learner with its preset and options.
 
-        described : result of :func:`~discreet.experiments.recipes.recipe` for this set-up, if it is there.
+        described : result of :func:`~discreet.experiments.recipes.recipe` for this set-up, if it exists.
         """
         name, privatizer = type(setup.learner).__name__, type(setup.privatizer).__name__
         given, own = setup.label, label
@@ -157,9 +157,7 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """Text that compares the regret per user in the last quarter of users with that of the uniform
-        policy.
-        """
+        """Text that compares the regret of the last quarter of users with the uniform policy's regret."""
         share = f"{100 * self.late_share:.0f} % of the uniform policy's regret per user in the last quarter"
         if self.late_share > 0.9:
             return f"nothing learned: {share}"

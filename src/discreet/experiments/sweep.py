@@ -204,7 +204,7 @@ def run_all(
 ) -> list[Result]:
     """Run many configurations on one engine. The workers create the set-ups with ``build``.
 
-    In all other respects, this function is like :func:`run`.
+    Otherwise, this function works in the same way as :func:`run`.
 
     Parameters
     ----------

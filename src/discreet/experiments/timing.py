@@ -1,8 +1,8 @@
 """Estimate of the duration of a run, from the time that its beginning takes.
 
 A process loads compiled code when this code is first used, so the first seconds of a run do not predict its
-duration. Therefore a run is started twice: the first start loads the code, and the second start is timed.
-Costs per release and costs per user are estimated separately. If the estimates from the two halves of the
+duration. Therefore a run is started twice: the first start loads the code, and the second start is timed. The
+time per release and the time per user are estimated separately. If the estimates from the two halves of the
 timed period disagree, no estimate is given.
 """
 
@@ -41,7 +41,7 @@ class Moments:
         Parameters
         ----------
         times : (releases + 1,) number of users before each release, and finally K.
-        batched : if True, the cost of a run depends only on the number of releases.
+        batched : if True, the duration of a run depends only on the number of releases.
         """
         at = np.asarray(times, np.int64)
         releases = np.searchsorted(at[:-1], np.array(self.users), side="left").astype(float)

@@ -198,7 +198,7 @@ class Tuning:
 
     @property
     def best(self) -> Trial:
-        """Trial with the smallest score; the first one if there are several."""
+        """Trial with the smallest score. If several trials have this score, the first of them."""
         return min(self.trials, key=lambda one: (one.score, one.number))
 
     @property
@@ -399,7 +399,8 @@ def _trial(
 ) -> tuple[dict[str, Any], list[tuple[Setup, RunConfig]]]:
     """Return the options of a trial, and its set-up and configuration for each environment.
 
-    A draw is repeated if learner or environment reject the options, or if the options change what is public.
+    A draw is repeated in two cases: the learner or an environment rejects the options, or the options change
+    the guarantee or the released sums although this is not allowed.
     """
     refused: object = "they change the guarantee, the released sums or the times of releases"
     for attempt in range(_ATTEMPTS):

@@ -10,7 +10,7 @@ __all__ = ["Role", "check_role"]
 
 Role = Literal["learner", "offline learner", "privatizer"]
 
-# Methods that an argument with this role must have. The first method of each role exists in no other role.
+# Methods that an argument of this role must have. No other role has the first method of a role.
 _CALLS: dict[Role, tuple[str, ...]] = {
     "learner": ("plan", "schedule", "query", "begin"),
     "offline learner": ("learn", "schedule", "query"),
@@ -27,8 +27,8 @@ def check_role(name: str, value: Any, role: Role) -> None:
     """Raise ``ValueError`` unless the value has the methods of its role.
 
     name : name of the argument, for the error message. value : argument of the caller. role : role that the
-        argument must have. If the value has another role, the message names that role, because learner and
-        privatizer are easily swapped.
+        argument must have. If the value fits another role, the message names that role, because users easily
+        swap learner and privatizer.
     """
     if not isinstance(value, type) and all(hasattr(value, call) for call in _CALLS[role]):
         return

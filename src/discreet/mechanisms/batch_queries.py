@@ -2,26 +2,26 @@
 
 A learner that eliminates policies uses a different query for every batch (first the transitions of one step,
 later all counts) and does not use earlier answers. ``Schedule.queries`` declares the queries, one for each
-batch between two times of release. A :class:`BatchChannel` starts the privatizer again for each batch, with
-that batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of the batch size. The
+batch between two times of release. A :class:`BatchChannel` starts a session of the privatizer for each batch,
+with that batch's query and :meth:`~discreet.mechanisms.interfaces.Schedule.one_shot` of the batch size. The
 release of a batch is therefore equal, bit for bit, to the release of the privatizer's one-shot session.
 
 Guarantee. Batch sizes are fixed before any data are read, and users are numbered on arrival. A user's batch
 is therefore public, and each user is in at most one batch. A plan cannot extend beyond the end of its batch.
-The session of a batch accepts at most the declared number of users. This session is closed after its release
-and is never opened again. Every batch has its own randomness: secure draws are always fresh, and seeded draws
-use a key that is derived from the run and the batch (:meth:`~discreet.core.rng.Seeded.of_batch`).
+The session of a batch accepts at most the declared number of users. It is closed after its release and is
+never opened again. Every batch has its own randomness: secure draws are always fresh, and seeded draws use a
+key that is derived from the run and the batch (:meth:`~discreet.core.rng.Seeded.of_batch`).
 
 Suppose that one user is replaced. Given the earlier releases, the releases of batches without that user have
 the same distribution, because policies are functions of releases. The guarantee of all releases together is
 therefore that of the batch with the weakest guarantee (parallel composition;
 :func:`~discreet.core.guarantee.parallel`), and every batch gets the full budget. Users after the last release
-are counted. The devices of these users send nothing, so nothing about the users is stored.
+are counted. Their devices send nothing, so no data of these users are stored.
 
 A privatizer can refuse to release a batch
-(:class:`~discreet.mechanisms.shuffle.shuffle_session.BatchTooSmall`). That batch is lost. The call of
-``release`` raises this exception, the next call returns the previous release again, and the next batch can
-begin.
+(:class:`~discreet.mechanisms.shuffle.shuffle_session.BatchTooSmall`). The data of that batch are lost. The
+call of ``release`` raises this exception. The next call returns the previous release again, and the next
+batch can begin.
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024, the protocol of SDP-PE.
 """
@@ -242,8 +242,8 @@ class BatchChannel(Channel):
     - ``number`` : number of the batch, starting at 1. The release before the first user has number 0 and
       contains zeros for the families of the first query.
 
-    ``begin`` raises ``ValueError`` for a plan with more users than remain in its batch. The same error is
-    raised for a plan that fills its batch and has ``last = False``.
+    ``begin`` raises ``ValueError`` for a plan with more users than remain in its batch. It also raises
+    ``ValueError`` for a plan that fills its batch and has ``last = False``.
     """
 
     def __init__(self, mechanism: BatchMechanism, randomness: Randomness) -> None:

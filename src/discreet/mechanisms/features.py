@@ -2,9 +2,9 @@
 
 :class:`Features` are the features phi(s, a) of linear MDPs. :class:`MixtureFeatures` are the features phi(s'
 | s, a) of linear mixtures. The attributes ``bound``, ``signed_bound``, ``l1``, ``signed_l1`` and ``nonneg``
-are certified. The tables contain every pair, visited or not. A certified bound is therefore a maximum over a
-public array and reveals nothing about data. The trusted core uses only these types and never the model from
-which the features come.
+are certified. The tables contain every pair, including pairs that no user visited. A certified bound is
+therefore a maximum over a public array and reveals nothing about data. The trusted core uses only these types
+and never the model from which the features come.
 """
 
 from __future__ import annotations
@@ -201,8 +201,8 @@ class MixtureFeatures:
         Declared bounds. None: the smallest value that is proved. ``exact`` is True if that value is the
         supremum.
     rewards : Features, optional
-        Public features psi (S, A, p) of the mean rewards: r_h(s, a) = <psi(s, a), theta_h>. They are for
-        learners that do not know the rewards.
+        Public features psi (S, A, p) of the mean rewards: r_h(s, a) = <psi(s, a), theta_h>. Learners that do
+        not know the rewards use them.
     reward_weight_bound : float, optional
         Declared bound C_r > 0 of ||theta_h||_2. None: sqrt(p) / ``rewards.bound``. Only confidence widths
         depend on it.
@@ -222,9 +222,9 @@ class MixtureFeatures:
 
     1. If p_i n_i = 0 for every i (features of one sign: mixtures of base models, one-hot tables), v = 1
        attains all these bounds simultaneously: the norms of phi_1 are the four suprema.
-    2. Otherwise, if there are at most 12 such successors, every sign vector e is tried. Half of them suffice,
-       as phi_{-e} = -phi_e. The vertices of [0, 1]^S are (1 + e) / 2 and (1 - e) / 2, so
-       phi_v = (phi_1 +- phi_e) / 2.
+    2. Otherwise, if there are at most 12 such successors, every sign vector e is tried. Half of the sign
+       vectors are enough, because phi_{-e} = -phi_e. The vertices of [0, 1]^S are (1 + e) / 2 and (1 - e) /
+       2, so phi_v = (phi_1 +- phi_e) / 2.
     3. Otherwise the coordinatewise bounds are upper bounds. Three more bounds are valid, and the smallest
        bound is used:
        F+- <= sqrt(n) ||M||_op for the (n, d) matrix M of the pair, as ||v||_2 <= sqrt(n);

@@ -95,9 +95,9 @@ class Budget:
     mu
         Parameter of Gaussian DP.
     reports
-        True if a trusted server always releases counts as randomized responses. False if the server never
-        does. None if the server does so only when the privatizer expects less noise from randomized
-        responses. Randomized responses contain no counts that are pooled over steps.
+        True if a trusted server always releases counts as randomized responses. False if a trusted server
+        never releases randomized responses. None if it releases them only when the privatizer expects that
+        they have less noise. Randomized responses contain no counts that are pooled over steps.
     """
 
     trust: Trust
@@ -120,7 +120,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class ReturnBounds:
-    """Public facts about an episode's return: how rewards are summed, their units, and their bounds.
+    """Public facts about an episode's return: the rule that sums rewards, their units, and their bounds.
 
     Parameters
     ----------
@@ -129,16 +129,17 @@ class ReturnBounds:
     terminal
         Absorbing states. An episode that reaches such a state has ended and has no further reward.
     outcomes
-        Dictionary from terminal state to the reward for arriving there, in the units of the data. Set if a
-        rule determines the rewards. The rewards in the records are then not read.
+        Dictionary from terminal state to the reward for arriving in it, in the units of the data. Given if a
+        rule determines the rewards. The rewards in the records are then not used.
     least, most
         Bounds of an episode's return in the units of the data. A return outside the bounds counts as the
         nearest bound. None: the bounds that the other arguments imply (H low and H high, or the smallest and
         the largest of 0 and the outcomes).
     censored
         Terminal state of episodes with unknown outcome. The return of such an episode is set to the middle of
-        the bounds, and ``outcomes`` then contains that value. The evaluation of a policy also computes the
-        result with each bound as the unknown return. This argument requires ``outcomes``.
+        the bounds, and ``outcomes`` then contains that value. Policy evaluation also computes the results for
+        the two extreme cases, in which the unknown return equals a bound. This argument requires
+        ``outcomes``.
 
     Raises
     ------
@@ -399,7 +400,7 @@ class Session(Protocol):
 
 
 class Mechanism(Protocol):
-    """Complete description of how user data are processed, fixed before any data arrive.
+    """Complete description of the processing of user data, fixed before any data arrive.
 
     A mechanism is a frozen object that computes its privacy guarantee.
     """

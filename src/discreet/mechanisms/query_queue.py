@@ -5,12 +5,12 @@ learner gets a function that has only a reference to a queue. A thread reads the
 reference to the session. The thread queries the session and returns the answer, or the exception without its
 stack frames. The thread ends when the learner's function is deleted.
 
-The queue prevents mistakes of honest code, and nothing more. Code in the same process can find the session in
-other ways (the caller's frames, the garbage collector), and no library can prevent this.
+The queue only prevents mistakes of honest code. Malicious code in the same process can find the session in
+other ways (frames of the caller, garbage collector). No library can prevent this.
 
-The checks of the session still apply. Calls from a forked process are rejected here, because that process has
-no such thread. The session rejects a question while another call on it is running. If the caller is
-interrupted while waiting, the answer is lost, but the question counts as asked.
+The checks of the session still apply. This module rejects calls from a forked process, because that process
+has no such thread. The session rejects a question while another call on it is running. If the caller is
+interrupted while waiting, the answer is lost, but its budget is spent.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The state of every kind of session is in its tables (:class:`~discreet.core.lifecycle.Saveable`). The state
 includes the indices of used noise draws, the registers of correlated noise, and the releases. A restored
-session therefore draws no noise twice, neither for the same sum nor for another one.
+session therefore never draws the same noise twice.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def brought_back(content: bytes) -> Restored:
 
     This function does not detect that the same bytes were restored before. The caller must not publish any
     output of the session until the session's new state has replaced this state in one transaction. Only one
-    of two sessions from the same state can replace it. Therefore all published noise was drawn once.
+    of two sessions from the same state can replace it. Therefore no noise is published twice.
 
     Raises ``ValueError`` if the bytes are not a saved state, are damaged, or have another format version.
     """
@@ -93,7 +93,7 @@ def brought_back(content: bytes) -> Restored:
 
 
 def _revived(saved: saved_state.SavedState) -> Restored:
-    """Return the session in a file. The session stays closed until the file is removed."""
+    """Return the session in a file. Calls are rejected until the file is removed."""
     where, values = f"path = {str(saved.path)!r}", dict(saved.values)
     kind = values.pop("session", "counts")  # files of version 1 with counts may lack this field
     stream = kind in (ChannelSession._kind, *version_2.STREAMS)

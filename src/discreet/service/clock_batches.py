@@ -25,7 +25,7 @@ sums is bounded by the cells of two records, as before.
 
 The bound needs noise that does not depend on the number of answers. It is void if each answer brings its own
 noise (local privacy, ``release = "reports"``, shuffling): an answer then also adds its noise, and the noise
-cannot hide that it is there. Trees are refused, and scales that change from release to release if sums decay:
+cannot hide that it exists. Trees are refused, and scales that change from release to release if sums decay:
 their columns are not derived here.
 
 **What is not covered**: that a user took a place, and what an observer of the network sees. Therefore the

@@ -4,9 +4,9 @@ A run writes its files into a folder with a hidden name and renames this folder 
 
 At its start, a run locks the name of its output folder (:func:`claimed`). If two runs write to the same
 folder, the second run is therefore rejected before it reads data or spends budget. The lock is on a file next
-to the folder. The operating system releases the lock when the process ends, also if the process is killed. In
-that case the lock file remains, but it does not block other runs. The next run with the same output name
-locks this file and removes it at its end.
+to the folder. The operating system releases the lock when the process ends, even if the process is killed.
+The lock file of a killed process remains, but it does not block other runs. The next run with the same output
+name locks this file and removes it at its end.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Formula:
-    """Text of the library in which Markdown has nothing to escape, for example a formula."""
+    """Fixed text of the library without characters that Markdown must escape, for example a formula."""
 
     words: str
 

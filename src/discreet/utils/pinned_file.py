@@ -1,4 +1,4 @@
-"""Names of files with a hash of their content. The record of a run then states which content was read."""
+"""Names of files with a hash of their content, so that the record of a run identifies the content."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def save_figure(figure: Figure, path: Path, *, text: bool = False) -> None:
     """Write a figure to a .png (200 dpi), .pdf or .svg file atomically. Equal figures give equal bytes.
 
     text : if True, an SVG file contains its text as characters instead of outlines. The viewer then selects
-        one of its fonts. Use this for screens.
+        one of its fonts. Use this option for figures on screens.
     """
     import matplotlib
 

@@ -6,10 +6,10 @@ the probabilities of X. These probabilities are the inverse Fourier transform of
 
     prod_j (1 + p_j (e^{i theta} - 1))^{N_j}.
 
-The mean is subtracted before the transform, so that the phases stay small. The transform is exact on a
-window, except for rounding errors and for the probability that X is outside the window. By Chernoff's bound,
-this probability is below 1e-18. Because of these two errors, 1e-12 is added to the tail. At tail
-probabilities p below 1e-9 the quantile is Chernoff's bound (1.07 times the exact quantile).
+The mean is subtracted before the transform, so that the phases are small. The transform is exact on a window,
+except for rounding errors and for the probability that X is outside the window. By Chernoff's bound, this
+probability is below 1e-18. Because of these two errors, 1e-12 is added to the tail. At tail probabilities p
+below 1e-9 the quantile is Chernoff's bound (1.07 times the exact quantile).
 """
 
 from __future__ import annotations

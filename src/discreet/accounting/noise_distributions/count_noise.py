@@ -1,7 +1,8 @@
 """Noise distributions of a count mechanism, for each release and each cell.
 
 The distributions are functions of the mechanism and of public numbers (the number of users so far, and the
-number of users who sent nothing), never of data. Learners, forecasts and bounds use the distributions.
+number of users who sent nothing), never of data. Learners, forecasts and error bounds use these
+distributions.
 :class:`~discreet.core.session.ChannelSession` adds them to its releases. The distributions and their bounds
 are defined in :mod:`discreet.accounting.noise_distributions.distributions`.
 """

@@ -72,7 +72,7 @@ def noise_of(walk: Walk) -> WalkNoise:
 
 
 def _bits_below(ends: int, levels: int) -> list[int]:
-    """Return, for each bit l < levels, how many of the numbers 0 .. ends - 1 have this bit set."""
+    """Return, for each bit l < levels, the count of numbers in 0 .. ends - 1 with this bit set."""
     return [
         ends // 2 ** (level + 1) * 2**level + max(0, ends % 2 ** (level + 1) - 2**level)
         for level in range(levels)
@@ -117,7 +117,8 @@ class _TreeNoise(WalkNoise):
     def terms(self, leaf: int) -> float:
         """Return the number of nodes in the prefix.
 
-        A node of an earlier epoch counts as less than 1, in proportion to its smaller variance.
+        A node of an earlier epoch has a smaller variance and counts as less than 1, in proportion to this
+        variance.
         """
         largest = self.scale(leaf)
         return float(sum((self._factor(epoch) / largest) ** 2 for _, epoch in tree_nodes(self.walk, leaf)))

@@ -39,7 +39,7 @@ SENTENCES: Mapping[int, Mapping[str, str]] = {
         # false: the odds of an event can change by a factor of e^{2ε}
         "epsilon": "how far one {unit} can move the odds of anything: by a factor of at most e to the power "
         "ε. Here ε = {epsilon}: {factor} times. 0 would tell nothing; every release adds to it.",
-        # with Gaussian noise the factor is exceeded with many times this probability
+        # false: with Gaussian noise, the factor is exceeded with many times this probability
         "delta": "the chance that the bound by ε fails; it must be far below 1 in the number of people.",
         "delta, pure": "the chance that the bound by ε fails: 0 here.",
         "rho": "another measure of the same loss, which adds up more sharply over several releases; ε at a δ "
@@ -63,7 +63,7 @@ REWORDED: Mapping[int, Mapping[str, str]] = {
         "patient, plus": ", plus a chance of at most {chance}",
     },
 }  # fmt: skip
-"""For each version: templates with the same claim as now, in other words."""
+"""For each version: templates with other words than now but the same claim."""
 
 MODULES: Mapping[int, Mapping[str, str]] = {
     4: {

@@ -91,7 +91,7 @@ def composition(claim: Guarantee) -> tuple[str, ...]:
 
 
 def noise_line(record: MechanismRecord) -> str:
-    """Return a line of text about a mechanism and its privacy loss in the norm of its noise."""
+    """Return a line of text about a mechanism and its privacy loss, in the norm that its noise requires."""
     letter = "b" if record.norm == "l1" else "sigma"
     shown = ", ".join(
         f"{name} {letter} = {scale:.6g} ({record.norm} sensitivity {record.sensitivities[name]:.6g})"

@@ -1,8 +1,8 @@
 """Templates of the sentences about epsilon, delta, rho and mu, without the numbers.
 
 Meaning of the symbols. Two data sets are neighbours if one user's whole record is replaced by any other
-record. P and P' are the distributions of the release from the two data sets. (epsilon, delta) means P(E) <=
-e^epsilon P'(E) + delta **for every event E**, and nothing more. In particular:
+record. P and P' are the distributions of the release from the two data sets. (epsilon, delta) means only that
+P(E) <= e^epsilon P'(E) + delta **for every event E**. In particular:
 
 - delta is an additive term. Delta is not the probability that the factor e^epsilon is exceeded. Let
   L = ln(P/P') be the privacy loss of the outcome. For Gaussian noise at (1, 1e-6), P(L > epsilon) is 20
@@ -21,7 +21,7 @@ with exactly known distributions.
 Versions. The version of a statement determines its sentences. :func:`words` returns the sentences of a
 version, and a folder is verified with the sentences of its version. :data:`NOW` contains the newest
 sentences. :mod:`discreet.accounting.text.earlier_sentences` contains only the sentences that were different
-in earlier versions. A template need not use every number.
+in earlier versions. Not every template uses every number.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ refer to them:
 
 (a) *Laplace noise, continuous or discrete.* Suppose that each output is an exact causal sum plus noise whose
 distribution is fixed in advance. Then pure epsilon-DP holds with epsilon = sup over shifts of the sum of
-abs(shift) / scale. Noise may be drawn and used before its data exist. The scales may be set from o, provided
-that the sum is at most epsilon for every o. Proof: sums are causal. For fixed o, a map of unit Jacobian (or a
-bijection of integers) therefore determines the noise, in either case. The ratio of the two densities of o is
-the ratio of the noise density at two points that differ by the shift.
+abs(shift) / scale. Noise may be drawn and used before the user's record exists. The scales may be set from o,
+provided that the sum is at most epsilon for every o. Proof: sums are causal. For fixed o, a map of unit
+Jacobian (or a bijection of integers) therefore determines the noise, in either case. The ratio of the two
+densities of o is the ratio of the noise density at two points that differ by the shift.
 
 (b) *Gaussian noise.* Suppose that each output is a row of a lower-triangular matrix applied to exact sums,
 with fresh independent noise. Suppose further that the sum of (shift_i / sigma_i)^2 is at most mu^2 for every
@@ -29,7 +29,8 @@ early.) A rotation of the noise makes such a matrix lower-triangular.
 noise of every coordinate that a user changes is drawn after the user's record was added, and that
 distribution and shift are fixed in advance. Then the loss is a sum of independent terms, one for each
 coordinate. If several patterns of shifts are possible, the guarantee uses the worst pattern. Statement (c)
-covers neither noise that is used before its data (see (a)) nor scales set from o.
+does not cover noise that is drawn before the user's record is added (see (a)). It does not cover scales set
+from o.
 
 The statements need the following conditions, which the named modules enforce. The policy of a user is
 computed from releases before the user starts, and the user's record belongs to the batch that was open at

@@ -1,10 +1,10 @@
-"""Binary tree: a prefix of time steps is a sum of a few dyadic nodes, and each node's noise is drawn once.
+"""Binary tree mechanism: noise is drawn once per dyadic node, and a prefix sum uses a few nodes.
 
 Mechanism (Chan, Shi and Song 2011; used by Chowdhury and Zhou 2021, Qiao and Wang 2023). The nodes partition
 (0, n], with one node for each set bit of n. The noise of the sum over the first n time steps is the sum of
 the noise of these nodes. A time step (``leaf`` in code) is one user, as in the papers, or a whole batch of
-users between two scheduled releases. No release needs the sum of a part of a batch. Batches give fewer time
-steps and therefore fewer levels.
+users between two scheduled releases. No release needs the sum over only some users of a batch. Batches give
+fewer time steps and therefore fewer levels.
 
 Privacy. Each user is in one time step. Only prefixes n <= N - 1 of N time steps are ever released. A node
 therefore has at most 2^(L-1) time steps with L = bit_length(N - 1). A time step is in at most one released
@@ -35,7 +35,7 @@ from discreet.core.short_repr import brief
 class Tree(Walk):
     """Binary tree mechanism (Chan, Shi and Song 2011).
 
-    A prefix of time steps is a sum of a few nodes, and the noise of each node is drawn once.
+    The sum over a prefix of time steps is a sum of a few nodes. The noise of each node is drawn once.
 
     Parameters
     ----------

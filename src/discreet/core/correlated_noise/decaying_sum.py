@@ -80,7 +80,7 @@ class Decaying:
         """Gain a = sqrt(1 - lambda^2), by which a decaying sum is multiplied.
 
         For lambda > 0.99 the gain is computed from the product (1 - lambda) (1 + lambda). Otherwise a
-        rounding error in lambda^2 could change a by a relative amount of 4e-9.
+        rounding error in lambda^2 could cause a relative error of 4e-9 in a.
         """
         decay = self.decay
         return math.sqrt(1.0 - decay * decay if decay <= 0.99 else (1.0 - decay) * (1.0 + decay))

@@ -25,7 +25,7 @@ times the computed |B| |C| is added to the computed |R|, which covers all roundi
 method that computes B. Matrices with e >= 1e-6 are rejected.
 
 Scaling. The draws have a scale of w times the base scale, where w is the bound on the columns of S. In units
-of the draws, the columns have norm at most 1, so that a user costs no more than one sum.
+of the draws, the columns have norm at most 1, so the privacy loss of a user is at most the loss of one sum.
 
 Exact noise. z and the released sums are multiples of one grid unit. Two neighbouring streams with changes d
 of one time step need noise vectors that differ by S d. The vector S d must be on the grid too. An integer B

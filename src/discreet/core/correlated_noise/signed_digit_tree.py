@@ -10,8 +10,8 @@ in units of k^l: p_0 = n, p_{l+1} = floor((p_l + ceil(k/2) - 1) / k). The noise 
                  noise(p_{l+1}) - sum of z over the |d_l| blocks that end at p_{l+1}  (d_l < 0),
 
 There is one independent z for each block of k^l time steps that starts at a multiple of k^l. Blocks that are
-subtracted (d_l < 0) end after n: their z is used before their data exist. The variance is sum_l |d_l|, about
-k/4 for each level. Unsigned digits have about k/2.
+subtracted (d_l < 0) end after n, so their z is used before the data of these blocks exist. The variance is
+sum_l |d_l|, about k/4 for each level. Unsigned digits have about k/2.
 
 Privacy, pure epsilon only. The release is the exact prefix sum plus B z. Let C be the incidence matrix of
 blocks and time steps. Then B C = A by telescoping. Compare two neighbouring streams for fixed outputs o. The
@@ -78,7 +78,7 @@ class SignedDigits(Walk):
     def column_norm(self, norm: Norm) -> float:
         """Return L for the l1 norm and infinity for the l2 norm.
 
-        The guarantee of noise that is used before its data exist is valid for pure epsilon only.
+        Some noise is used before its data exist, so the guarantee is valid for pure epsilon only.
         """
         return float(self.levels) if norm == "l1" else math.inf
 

@@ -1,6 +1,6 @@
-"""Conversion of a count session to flat arrays.
+"""Conversion of a count session to flat arrays for the fused driver.
 
-The fused driver, the compiled loop of simulations, reads them.
+The fused driver is the compiled loop of simulations.
 """
 
 from __future__ import annotations

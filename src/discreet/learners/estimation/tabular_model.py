@@ -1,4 +1,4 @@
-r"""Private model: estimates of transitions and rewards from one release, with bounds on the noise's effect.
+r"""Private model: transitions and rewards estimated from one release, with bounds on the effect of noise.
 
 N, R and N3 are the true visits, reward sums and transition counts of a pair. N^, R^ and N3^ are the released
 values. Suppose that |N^ - N| <= E1, |R^ - R| <= E2 and |N3^ - N3| <= E3 for all cells. D is the denominator

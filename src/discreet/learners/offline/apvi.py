@@ -2,12 +2,12 @@ r"""APVI and DP-APVI: pessimistic value iteration from one release of counts of 
 
 Sources: Yin and Wang 2021 (APVI, no privacy) and Qiao and Wang 2023, "Offline RL with Differential Privacy",
 algorithm 1 (DP-APVI). All computations here are post-processing of one release. Only the options ``visits``
-and ``reward_share`` affect the noise. These options are part of the query, which is fixed before the data are
+and ``reward_share`` affect the noise. They are part of the query, and the query is fixed before the data are
 read.
 
-Notation: n^ is the released number of visits to (h, s, a). n^(s') is the released number of its transitions
-to s'. Their noise has standard deviations sigma_v and sigma_t. The upper limit of values at step h is
-b_h = H - h + 1.
+Notation: n^ is the released number of visits to (h, s, a). n^(s') is the released number of transitions from
+(h, s, a) to s'. Their noise has standard deviations sigma_v and sigma_t. The upper limit of values at step h
+is b_h = H - h + 1.
 
 1. Visits and transitions are combined by least squares (``combine``), then truncated at 0.
 2. For each (h, s, a), the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
@@ -39,11 +39,11 @@ log(4 H S^2 A / p) / rho). With Laplace noise of scale 4 H / epsilon, E = (8 H /
 
 **Sensitivity** (:mod:`discreet.core.count_query`). Suppose that one trajectory is replaced. Then at every
 step, one cell of each table decreases by 1, and another cell increases by 1. Therefore the l2 sensitivity is
-sqrt(2 H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H. The noise in the paper is correct for
-these values, although its text states 2 H instead of sqrt(2 H).
+sqrt(2 H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H. The paper's noise scale is correct
+for these values, although the text of the paper states a sensitivity of 2 H instead of sqrt(2 H).
 
-**Correction to the paper.** Its noise penalty is 0 if E = 0, so without noise its algorithm does not equal
-APVI. Here the penalty has the additional term c3 H iota / n~, c3 = 7/3, of the empirical Bernstein
+**Correction to the paper.** The paper's penalty is 0 if E = 0, so without noise the paper's algorithm does
+not equal APVI. Here the penalty has the additional term c3 H iota / n~, c3 = 7/3, of the empirical Bernstein
 inequality. With this term, both algorithms are equal without noise.
 
 **Derived visits.** If visits are not released (``visits="derived"``), each visit count is the sum of S
@@ -143,8 +143,8 @@ class OfflinePolicy:
         Most frequent action of the users, computed from the estimated visits before truncation and
         projection. At a state that no user visited, noise determines it.
     privacy_note : str, optional
-        Statement of what the guarantee does not cover because of a prior (``prior.statement``); None without
-        a prior.
+        Statement about data that the guarantee does not cover, because a prior contains them
+        (``prior.statement``); None without a prior.
     """
 
     __repr__ = brief

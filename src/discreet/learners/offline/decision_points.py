@@ -1,8 +1,8 @@
-"""Decision points: policies that deviate from the behaviour policy only in a few states.
+"""Decision points: policies that differ from the behaviour policy only in a few states.
 
 In these states, the data show a better action. All computations are post-processing of one release of first
-visits (:mod:`discreet.learners.ope.first_visit_query`). Two modules define the gain of a change, the choice
-of changes and their unbiased evaluation: :mod:`discreet.learners.ope.deviation_gains` (from returns) and
+visits (:mod:`discreet.learners.ope.first_visit_query`). Two modules define the gain of a change, select the
+changes and evaluate them without bias: :mod:`discreet.learners.ope.deviation_gains` (from returns) and
 :mod:`discreet.learners.ope.transition_gains` (from next states). The estimate with the smaller error is used.
 
 Sources: Simao, Laroche and Tachet des Combes 2019 (SPIBB) learn in which states to deviate instead of a whole
@@ -59,11 +59,11 @@ class DecisionPolicy:
     changes : int
         Number of changed states.
     path : Path
-        Sequence of nested policies from which this policy was selected. Any other policy of the path can also
-        be selected.
+        Sequence of nested policies from which this policy was selected. Any other policy of the path is an
+        alternative.
     asked : float
-        Required strength of hidden causes. The gain counts as shown only if no weaker hidden cause can
-        explain it.
+        Required robustness to unobserved confounding. The gain is reported as shown only if no weaker
+        confounder can explain it.
     guarantee : Guarantee
         Privacy guarantee of the release and of this policy.
     """
@@ -81,7 +81,7 @@ class DecisionPolicy:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Return the verdict, which states whether the gain is shown and under which condition.
+        """Return the verdict: whether the data show the gain, and the condition for this conclusion.
 
         See :mod:`discreet.learners.ope.verdict`.
         """
@@ -113,13 +113,13 @@ class DecisionPoints(Knobs):
     most_changes : int, optional
         Largest number of changed states, at least 1. None: no limit.
     hidden_cause : float
-        Factor in [1, 50]. The report states that a gain is shown only if no weak unrecorded cause can explain
-        the gain. A cause is weak if it changes the odds of an action by less than this factor
+        Factor in [1, 50]. The report states that a gain is shown only if no weak unobserved confounder can
+        explain the gain. A confounder is weak if it changes the odds of an action by less than this factor
         (:mod:`discreet.learners.ope.hidden_cause`).
 
     ``caution`` and ``most_changes`` select one policy of the path, a sequence of nested policies. The
-    intervals hold for all policies of the path together. Therefore another policy can be selected later from
-    the same release, with other options.
+    intervals hold for all policies of the path together. Therefore other options can later select another
+    policy from the same release.
     """
 
     caution: float | None = None

@@ -15,9 +15,9 @@ code). All algorithms plan from the last step to the first:
   1 / (2 sqrt(rho0)). The vector sum phi V^2 gets noise of variance 2 H^4 / rho0, and the other two vectors
   get noise of variance 2 H^2 / rho0. The paper states the sensitivity 1/sqrt(2) of the Gram matrix. It is
   valid if neighbours differ by adding or removing a user. If neighbours replace one user, the sensitivity is
-  1, but the clipped values compensate for this. The guarantee is computed from the actual noise. At H = 20 it
-  is 0.969 rho for features in the unit ball, and 40.4 rho for the unscaled features of the paper's appendix F
-  (norms up to sqrt(7)). The guarantee is better if features are declared nonnegative.
+  1, but the clipping of values compensates for this. The guarantee is computed from the actual noise. At H =
+  20 it is 0.969 rho for features in the unit ball, and 40.4 rho for the unscaled features of the paper's
+  appendix F (norms up to sqrt(7)). The guarantee is better if features are declared nonnegative.
 * DP-PEVI (developed for this library, the default) does not estimate variances. Therefore it needs 2 H noisy
   sums instead of 5 H. The sensitivity of Gram matrix and response is computed for both together (lemma 3).
   Targets are centred, and noise is scaled to the range of the released values. With ``response="model"``,
@@ -27,7 +27,7 @@ Without noise and with the matching options, DP-VAPVI equals VAPVI, and DP-PEVI 
 
 **Known rewards** r (H, S, A). If rewards are known, the queries are only about V(s'), which is in [0,
 b_{h+1}]. Because values are not negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}). The penalty therefore
-applies only to the unknown part of Q. At the last step, all of Q is known, so no query is made and Q = r.
+applies only to the unknown part of Q. At the last step Q = r is known completely, so no query is made.
 
 **Support.** With one-hot features, ||phi||^2_{Lambda^-1} = 1 / (n + L), where n is the number of visits to
 the pair and L is the total ridge. For other features, let
@@ -510,7 +510,7 @@ def schema_features(
 
     The shape of ``table`` is (S, A, d). If it is None, features are one-hot with d = S A. One-hot features
     need a noisy matrix of d^2 entries and d^3 operations per step. ``ValueError`` is raised for d above 1000.
-    For such problems, the learner dp-apvi gives the same information with less noise and less computation.
+    For such problems, the learner dp-apvi has the same information with less noise and less computation.
     """
     if table is not None:
         found = Features(table, bound, l1=l1, nonneg=nonneg)

@@ -2,8 +2,8 @@
 
 A prior of strength w counts like w visits of a pair. The planner reads x + w P0 as transition counts and n +
 w as visits, where x and n are the counts and visits of the release. The mean reward is the mean of both
-sources, weighted by n and w. A wrong prior must not outweigh data. Therefore w has a limit, which is
-estimated from the same release at every step of the episode.
+sources, weighted by n and w. A wrong prior must not outweigh data. Therefore w has an upper limit. The limit
+is estimated from the same release, separately for each step of the episode.
 
 **Limit.** For a pair with n visits, let d = sum (x / n - P0)^2 over the S successors, with the released
 counts. Let P be the true row and s the standard deviation of the noise of a count. Approximately,
@@ -85,7 +85,7 @@ class PriorVisits(NamedTuple):
         return self._replace(strength=strength, reward_strength=reward_strength)
 
     def added(self, moves: Floats, visits: Floats, rewards: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return transition counts (R, S), visits (R,) and mean rewards (R,), including the prior."""
+        """Return transition counts (R, S), visits (R,) and mean rewards (R,), with the prior included."""
         both = visits + self.reward_strength
         mixed = visits * rewards + self.reward_strength * self.means
         return (
@@ -98,7 +98,7 @@ class PriorVisits(NamedTuple):
 def _limit(
     strength: Floats, off: Floats, due: Floats, free: Floats, cells: int, seen: NDArray[np.bool_]
 ) -> Floats:
-    """Return the smaller of each strength and the limit. ``off`` and ``due`` are d and e."""
+    """Return the strengths, each at most the limit. ``off`` and ``due`` are d and e of the module."""
     weights = np.where(seen & (strength > 0.0), 1.0 / np.maximum(due, 1e-12) ** 2, 0.0)
     if not weights.any():
         return strength

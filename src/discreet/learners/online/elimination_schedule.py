@@ -1,10 +1,11 @@
 r"""Base of learners that explore in stages. The stages are fixed in advance.
 
-For every triple (h, s, a), the learner chooses a policy that reaches it, and L_0 users follow this policy.
-One stage covers all triples: it has H R policies for R admissible pairs. Stage sizes are public functions of
-the number K of users (:func:`stage_sizes`), so the whole schedule is known before the first user. Users after
-the last stage follow the best remaining policy. If a batch contains the same policy several times, its users
-form one plan. This is possible because the sums of a batch do not depend on the order of its users.
+For every triple (h, s, a), the learner chooses a policy that visits this triple, and L_0 users follow this
+policy. One stage covers all triples: it has H R policies for R admissible pairs. Stage sizes are public
+functions of the number K of users (:func:`stage_sizes`), so the whole schedule is known before the first
+user. Users after the last stage follow the best remaining policy. If a batch contains the same policy several
+times, its users form one plan. This is possible because the sums of a batch do not depend on the order of its
+users.
 
 **Widths from data** (:func:`value_widths`). Let P~ and r~ be the released model (projected counts, post
 "lp"), with denominators D and slacks Lambda (:mod:`discreet.learners.estimation.tabular_model`). Let
@@ -19,8 +20,8 @@ second term is at most G_h ||P - P~||_1 / 2, because P~ is a distribution. The s
 1 + G_h = H - h. For a pair without observations, P~ is uniform, which is the limit of the projection as the
 noise tends to 0.
 
-``width_scale`` multiplies the terms inside the minimum. Values below 1 are a heuristic. If it is possible
-that no user has visited a pair (D <= E), the width of the pair is H - h for every ``width_scale``.
+``width_scale`` multiplies the terms inside the minimum. Values below 1 are a heuristic. If D <= E, possibly
+no user has visited the pair. The width of such a pair is H - h for every ``width_scale``.
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -73,7 +74,7 @@ def small_integers(most: int) -> np.dtype[Any]:
 def stage_sizes(
     users: int, each: int, growth: Growth, initial: int, truncate: bool, most: int | None = None
 ) -> tuple[int, ...]:
-    """Return the number L_0 of users per policy for every stage b = 1, 2, ... A stage has ``each`` L_0 users.
+    """Return L_0, the number of users per policy, for every stage. A stage has ``each`` * L_0 users.
 
     With ``growth="doubling"``, L_0 = m_0 2^(b-1) with m_0 = ``initial``. With "squaring", a stage
     has about 2 K^(1 - 2^-b) users: T^(b) = K^(1 - 2^-b) users for each of the crude and fine parts of APEVE.
@@ -117,7 +118,7 @@ class StageModel:
     rewards : (T, R)
         Mean rewards r~.
     seen : (T, R)
-        False if it is possible that no user has visited the pair.
+        False if possibly no user has visited the pair (D <= E).
     reward_slack, transition_slack, width : float
         Lambda_r, Lambda_p, and the E of the projection.
     """
@@ -373,7 +374,7 @@ class StagedLearner(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         if self.width_scale is not None and self.width_scale < 1.0:
             yield f"width_scale = {self.width_scale:g} is below 1"
         if self.explore_share is not None and self.explore_share < 1.0:

@@ -14,24 +14,26 @@ is in [0, 1] (:func:`truncated`). Therefore the query, the noise and the guarant
     s sqrt(2 L / n) + 2 B L / (3 n),                        the error of the mean of X_B.
 
 The third bound holds with probability 1 - e^(-L) (Bernstein). The noise of a sum of X_B is 2 B times that of
-a sum of y. The bias does not decrease with the number of users. The bias costs a user at most 2 H u B^(-v).
+a sum of y. The bias does not decrease with the number of users. The bias increases the regret of a user by at
+most 2 H u B^(-v).
 
 **Bonus.** The bonus is that of the learner for bounded rewards, with three changes. The Hoeffding width of
 rewards in [0, 1] is sqrt(L / (2 n)), so the coefficient L_r of 1 / sqrt(D) is multiplied by 2 s. The noise
 bound E_2 of rewards is multiplied by 2 B. If there is noise, 2 B L / 3 is added to E_2. The bias is not part
-of the bonus: it would be equal for all pairs and would not change the order of Q below the cap.
+of the bonus: it would be equal for all pairs, so it would not change the order of the Q values below the cap.
 
 **Threshold.** Let c bound the noise of a sum of y. The bias and the error 2 B c / n from noise are equal at
 
     B = (u n / (2 c))^(1 / (1 + v)),                        see :func:`balanced_threshold`.
 
-Let N be the last number of visits of a pair, and suppose that the B for N visits is used at all n. The sum of
-the errors over n is then O~((u N)^(1 / (1 + v)) c^(v / (1 + v))). A threshold that grows with n has the same
-order, without a logarithm. Therefore B is fixed, and batches with different B need not be combined.
+Let N be the final number of visits of a pair, and suppose that the threshold B for N visits is used for all
+n. The sum of the errors over n is then O~((u N)^(1 / (1 + v)) c^(v / (1 + v))). A threshold that grows with n
+has the same order, without a logarithm. Therefore B is constant, and no batches with different B have to be
+combined.
 
 **Source.** Wu, Zhou, Chowdhury and Wang (2023, arXiv 2306.01121) propose both algorithms, with robust
-estimators of means. Only their abstract was available here. The bonus is derived above and is not that of the
-paper, so its theorems do not cover the bonus. benchmarks/heavy_tails.md has experiments.
+estimators of means. Only their abstract was available here. The bonus is derived above and differs from the
+paper's bonus, so the theorems of the paper do not cover it. benchmarks/heavy_tails.md has experiments.
 """
 
 from __future__ import annotations
@@ -150,7 +152,7 @@ class _Truncated(PostProcessed):
         return errors
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         yield f"rewards are truncated at {self.threshold:g}: the bias of truncation is not in the bonus"
 

@@ -1,11 +1,11 @@
 r"""Joint learner: one stationary model is fitted to all releases jointly, and posterior samples explore.
 
 The learner is for environments that are declared stationary. The noisy counts of a single pair do not show
-whether a rare transition to a goal exists. However, a model with a false transition of this kind predicts
-many users at the goal at every later step. The counts at the goal contradict this prediction. Therefore all
-releases are used jointly. The model predicts the flow of users under all policies that were ever published.
-The fit selects the model under which all noisy counts are most likely
-(:mod:`discreet.learners.online.joint_posterior_kernels`). The learner has four parts.
+whether a rare transition to a goal exists. A model with such a false transition predicts many users at the
+goal at every later step. The counts at the goal contradict this prediction. Therefore all releases are used
+jointly. The model predicts the flow of users under all policies that were ever published. The fit selects the
+model under which all noisy counts are most likely (:mod:`discreet.learners.online.joint_posterior_kernels`).
+The learner has four parts.
 
 - *Fit*. At each release, the model is fitted again, starting at the last fit.
 - *Exploration* uses samples of the model instead of a bonus. A batch is split into a few sub-batches, with
@@ -162,8 +162,8 @@ class JointPosterior(Knobs):
     The environment must be declared stationary (``Spec.stationary``). The privatizer must release clipped
     rewards: ``Central`` with release ``auto``, ``decaying`` or ``batches``, or ``NoPrivacy``. Simulations are
     not fused: a run of 20 000 users takes about 1 second with 6 states, and 3 seconds with 20 states. The
-    cost of a release is proportional to the number of releases so far. This number grows with the logarithm
-    of the number of users.
+    computing time of a release is proportional to the number of releases so far, which grows like the
+    logarithm of the number of users.
 
     Parameters
     ----------
@@ -175,9 +175,9 @@ class JointPosterior(Knobs):
         Size of the perturbation of measurements, in standard deviations of a measurement. This option applies
         to all samples except the last.
     wide, wide_share : float
-        Width of the last sample, and its share of the batch, in [0, 1). With a small width, samples stop
-        taking actions that are slightly better but have low estimates by chance. The wide sample continues to
-        explore, at a small cost. If ``samples`` is 1, these options have no effect.
+        Width of the last sample, and its share of the batch, in [0, 1). With a small width, the sampled
+        policies stop taking slightly better actions whose estimates are low by chance. The wide sample
+        continues to explore, at a small cost. If ``samples`` is 1, these options have no effect.
     replan_growth : float
         Factor by which the number of users grows from one release to the next, above 1.
     fit_steps : int
@@ -189,7 +189,7 @@ class JointPosterior(Knobs):
         Share of the privacy budget for rewards, in (0, 1).
     hand_over : bool
         True: if the environment is clearly not stationary, the noise-aware learner takes over. False: the
-        learner keeps its model. The learner then never learns an environment that is wrongly declared
+        learner keeps its stationary model. It then cannot learn an environment that is wrongly declared
         stationary.
     """
 
@@ -381,7 +381,7 @@ class JointPosterior(Knobs):
         return replace(state, theta=theta, misfit=off)
 
     def _sampled(self, state: JointState, release: Release) -> list[Ints]:
-        """Return the optimal policies of models drawn near the last fit, each as (H, S) rows."""
+        """Return the optimal policies of the sampled models, each as (H, S) rows."""
         spec, work, policies = state.spec, _scratch(state), []
         for theta in self.samples_of(state, release.number, release.users):
             kernels.decode(theta, work)

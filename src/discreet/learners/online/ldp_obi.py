@@ -99,7 +99,7 @@ class LDPOBI(ErrorAware, GreedyLearner):
         return self._greedy_flags(flags)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         if self.alpha is not None and self.alpha <= 1.0:
             yield f"alpha = {self.alpha:g} is not above 1"

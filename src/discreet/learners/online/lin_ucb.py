@@ -1,9 +1,10 @@
 """LinUCB on noisy sums of contexts, and LinTS: baselines for contextual bandits.
 
 Without privacy, the learner is that of Abbasi-Yadkori et al. (2011). The regulariser is that of Shariff and
-Sheffet (2018, arXiv 1810.00068). Their tree is ``Central(release="tree", leaf="user")``. Under local privacy,
-the learner follows Zheng et al. (2020, arXiv 2006.00701). Batches of fixed size are from Chowdhury and Zhou
-(2022). Their noise is from a shuffler, and here it is central. LinTS is from Agrawal and Goyal (2013).
+Sheffet (2018, arXiv 1810.00068). The tree of Shariff and Sheffet is ``Central(release="tree", leaf="user")``.
+Under local privacy, the learner follows Zheng et al. (2020, arXiv 2006.00701). Batches of fixed size are from
+Chowdhury and Zhou (2022). In that paper a shuffler provides the noise; here a trusted server adds it. LinTS
+is from Agrawal and Goyal (2013).
 
 Let G be the noisy Gram matrix of n users, and u their noisy response. Let s be the standard deviation of its
 noise. There are p features in each of B blocks, D = B p, K users and a failure probability alpha.
@@ -31,9 +32,9 @@ unlike in the papers, because this halves their sensitivity.
 
 *Privacy.* Neighbours differ in one user's whole record, which is replaced. The sums and their sensitivity are
 those of :class:`~discreet.mechanisms.linear.context_query.ContextQuery`. All computations here are
-post-processing. A user is in one batch or in one message. In a tree in which each user is a time step, a user
-is in at most ceil(log2 K) nodes, because the sum of all K users is not needed. The privatizer divides the
-budget accordingly. If an action is shown only to its user, the guarantee is joint differential privacy.
+post-processing. A user's data are in one batch or in one message. In a tree with one time step per user, they
+are in at most ceil(log2 K) nodes, because the sum over all K users is not needed. The privatizer divides the
+budget accordingly. The guarantee is joint differential privacy if only the user sees the user's own action.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class LinUCB(Knobs):
     bonus_scale : float
         Factor of the width (2), at least 0; 1 in the papers.
     ridge : "bound" or float
-        Regulariser for the noise: the printed one, or a multiple of the edge 2 sqrt(p) s of its spectrum.
+        Regulariser for the noise. "bound": the regulariser of Shariff and Sheffet. A number: this multiple of
+        2 sqrt(p) s, the spectral edge of the noise.
     lam : float
         Regulariser without noise, above 0.
     failure : float
@@ -76,7 +78,7 @@ class LinUCB(Knobs):
     growth : float
         A release is made when the number of users has grown by this factor, at least 1. 1: after every user.
     preset : "default" or "paper"
-        ``paper``: the printed width and regulariser, and a release after every user.
+        ``paper``: the published width and regulariser, and a release after every user.
 
     Raises
     ------
@@ -90,9 +92,9 @@ class LinUCB(Knobs):
     SEARCH: ClassVar[Mapping[str, tuple[float, float]]] = {
         "bonus_scale": (0.001, 1.0), "ridge": (0.05, 20.0),
     }  # fmt: skip
-    """Ranges in tuning. They contain the printed width and regulariser."""
+    """Ranges of the options in tuning. The ranges include the published width and regulariser."""
     READS: ClassVar[Literal["sums", "measurements"]] = "sums"
-    """Whether releases are sums over all users, or separate batches."""
+    """Kind of sums in a release: over all users, or over separate batches."""
 
     bonus_scale: float | None = None
     ridge: float | Literal["bound"] | None = None
@@ -130,7 +132,7 @@ class LinUCB(Knobs):
         return Schedule(users, np.array(times[:-1], np.int64), reads=self.READS, plans="any")
 
     def _after(self, seen: int, users: int) -> int:
-        """Return the time of the release that follows the one after ``seen`` of ``users`` users."""
+        """Return the number of users at the next release, after a release at ``seen`` users."""
         return max(seen + 1, math.ceil(float(self.growth or 1.0) * seen))
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> ProblemSpec:
@@ -141,9 +143,9 @@ class LinUCB(Knobs):
     def plan(self, state: ProblemSpec, release: Release, ask: Ask | None = None) -> tuple[Plan, ProblemSpec]:
         """Return the next plan and the state, which does not change.
 
-        The policy of a plan is theta. The context has "random" (1,), which is 1 before the first release.
-        Then it also has an array (blocks, p, p). The array "bonus" gives the bonus sqrt(phi bonus phi). For
-        LinTS, the array is "root".
+        The policy of a plan is theta. The entry "random" (1,) of the context is 1 before the first release.
+        After the first release, the context has a further array (blocks, p, p). It is named "bonus", and the
+        bonus of an action is sqrt(phi bonus phi). For LinTS it is named "root".
 
         ``ask`` is not used. Raises ``ValueError`` if no user is left.
         """
@@ -181,7 +183,7 @@ class LinUCB(Knobs):
         return theta, inverse, 0.5 * math.sqrt(max(0.0, radius)) + math.sqrt(shift + bound) + noise
 
     def explored(self, inverse: Floats, width: float) -> dict[str, Floats]:
-        """Return the part of a plan's context that makes users explore.
+        """Return the exploration part of a plan's context.
 
         inverse : V^-1 (blocks, p, p). width : the width (2).
         """
@@ -198,9 +200,9 @@ class LinUCB(Knobs):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchedLinUCB(LinUCB):
-    """LinUCB with batches of fixed size, each of which has its own noise (Chowdhury and Zhou 2022).
+    """LinUCB with batches of fixed size and independent noise per batch (Chowdhury and Zhou 2022).
 
-    The paper's noise is from a shuffler; here it is central.
+    In the paper a shuffler provides the noise; here a trusted server adds it.
 
     Parameters
     ----------

@@ -19,14 +19,14 @@ posterior of the coefficients theta from all batches, which is post-processing.
    theta^T)), where G_2 and k are the sums of G and of 1 with squared weights. Negative eigenvalues of noisy
    matrices are set to 0. The posterior is N(m, S) with S^-1 = I / tau^2 + G C^-1 G and m = S G C^-1 u. The
    moments of theta in C come from the posterior itself, in three rounds.
-4. In the next batch, some users take the action with the highest mean reward (greedy). All other users
-   (explorers) take the best action under a separate draw of theta from the posterior. After n of K users, the
-   share of explorers is (1 - n/K)^2 times its first value, because what they learn is useful only for K - n
-   users.
+4. In the next batch, some users take the action with the highest mean reward (greedy). Each of the other
+   users (explorers) takes the best action under an independent draw of theta from the posterior. After n of K
+   users, the share of explorers is (1 - n/K)^2 times its first value, because the results of their
+   exploration are useful only for the remaining K - n users.
 
-With ``final_share``, the last users are a batch without explorers, and there is a release after the last
-user. :class:`~discreet.learners.ope.study_inference.StudyInference` then estimates the value of the policy
-that they followed.
+With ``final_share``, the last batch has no explorers, and a release follows after the last user.
+:class:`~discreet.learners.ope.study_inference.StudyInference` then estimates the value of the policy that
+they followed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _TAPER = 2.0  # power of (1 - n/K) in the share of explorers after n users
 class BatchSums:
     """Released sums of one batch, by block, and the variances of their noise.
 
-    policy : (blocks, p) coefficients whose best action the greedy users took. None: all actions were random.
+    policy : (blocks, p) coefficients that the greedy users followed. None: all actions were random.
 
     explorers : number of users in the batch who were not greedy.
     """
@@ -190,7 +190,7 @@ def _nonnegative(matrices: Floats) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearBandit(Knobs):
-    """Learner for users with real-valued contexts and one decision. See the module for the method.
+    """Learner for users with real-valued contexts and one decision each. The module describes the method.
 
     Parameters
     ----------
@@ -340,8 +340,8 @@ class LinearBandit(Knobs):
     def read(self, state: ContextState, release: Release) -> ContextState:
         """Return the state after a release. :meth:`plan` calls this method.
 
-        Call it for the release after the last user, for which no plan is left. A release that the state
-        contains changes nothing.
+        Call it directly for the release after the last user, because no plan follows. If the state already
+        includes the release, the state does not change.
         """
         if release.number == state.number:
             return state
@@ -417,7 +417,7 @@ def _weighted(weights: Floats, arrays: list[Floats]) -> Floats:
 
 
 def _noise_scale(query: ContextQuery, spec: ProblemSpec) -> float:
-    """Return the standard deviation of the noise of one noisy sum, off the diagonal of a Gram matrix."""
+    """Return the standard deviation of the noise in an off-diagonal entry of one noisy Gram matrix."""
     budget = spec.budget
     assert budget is not None
     if budget.pure:

@@ -310,7 +310,7 @@ class LinearLearner(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         if self.bonus_scale is None or self.bonus_scale < 1.0:
             said = ".1 (.03 when private)" if self.bonus_scale is None else f"{self.bonus_scale:g}"
             yield f"bonus_scale = {said} is below 1"

@@ -1,5 +1,4 @@
-"""Batched LSVI-UCB for linear MDPs, with or without privacy. The queries are for a model, or for sums that
-depend on V.
+"""Batched LSVI-UCB for linear MDPs, with or without privacy, on model sums or sums that depend on V.
 
 Sources: Jin, Yang, Wang and Jordan (2020) for LSVI-UCB; Luyo et al. (2021), algorithm 2, for the private
 batched form; Ngo, Vietri and Wu (2022) for the rule that changes the policy.
@@ -52,9 +51,9 @@ changes fails (abstract of Zhou 2026, arXiv 2605.23131). Zhou proposes another r
 here. The default schedule is geometric, with the growth factor 1 + min(1/2, 2.5 / d). With privacy, the
 factor is at least 1.25. This default has no theorem. ``switching="determinant"`` keeps the policy until det
 Lambda_h of the *released* matrices has doubled for some h. This rule is a function of releases at scheduled
-times, so it costs no budget. Releases cost the same budget, with or without a policy change. If ``switches``
-is given, at most this number of rounds of queries is planned, and each round gets a larger share of the
-budget.
+times, so it costs no budget. A release costs the same budget whether or not the policy changes. If
+``switches`` is given, at most this number of rounds of queries is planned, and each round gets a larger share
+of the budget.
 
 **Privacy.** All computations here are post-processing. The schedule and six options determine the queries,
 and the privatizer sets the noise accordingly. The six options are ``response``, ``centre``, ``span``,
@@ -158,8 +157,8 @@ class LSVIUCB(LinearLearner):
         False.
 
     For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`. The default of
-    ``known_rewards`` is False. If it is True, Q = r + clip(estimate + bonus, 0, b_h - 1), and nothing is
-    learned for the last step.
+    ``known_rewards`` is False. If it is True, Q = r + clip(estimate + bonus, 0, b_h - 1), and no estimate is
+    made for the last step.
     """
 
     lam: float | None = None
@@ -216,8 +215,8 @@ class LSVIUCB(LinearLearner):
     def tuned(self, spec: ProblemSpec) -> Self:
         """Return this learner with a value for every option that is None, chosen from the public ``spec``.
 
-        Raises ``ValueError`` if the spec has no features of pairs. The same error is raised if ``response``
-        is "model" or ``centre`` is True but 1 is not in the span of the features.
+        Raises ``ValueError`` if the spec has no features of pairs. It also raises ``ValueError`` if 1 is not
+        in the span of the features, but ``response`` is "model" or ``centre`` is True.
         """
         mine = super().tuned(spec)
         features = _features(spec)
@@ -442,7 +441,7 @@ class LSVIUCB(LinearLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         if self.beta == "range":
             yield "beta = 'range' is measured, not that of the theorem"

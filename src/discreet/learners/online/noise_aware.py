@@ -86,8 +86,8 @@ def defaults_for(spec: ProblemSpec, reports: bool = True) -> Mapping[str, Any]:
 
     ``reports`` : True if the learner can read randomized reports. A trusted server can draw such reports
     itself; the noise is then that of the local model. The function returns the options of the local model if
-    the server always draws reports. It also does this if the server may draw reports, and public numbers show
-    that reports have less noise.
+    the server always draws reports. The options of the local model also apply if the server may draw reports
+    and public numbers show that reports have less noise.
 
     Under shuffle DP, every batch has separate noise. The effect of this noise is smaller with fewer and
     larger batches. The budget shares then divide variances instead of privacy losses. A share of 1/3 for
@@ -184,8 +184,8 @@ def explorers_among(
     """Return the number of users who follow each of the four explorers, among the first ``users`` users.
 
     The numbers are public: they do not depend on data. ``end`` is the number K of users in the run, or
-    infinity if K is not known. After n users, each share below is multiplied by 1 - n/K, because what an
-    explorer learns is useful only for the remaining users.
+    infinity if K is not known. After n users, each share below is multiplied by 1 - n/K, because the results
+    of exploration are useful only for the remaining users.
 
     - Explorers 1 and 2 together have the share ``share`` of the first n_0 = 1 000 / share users. After that,
       their share falls like 1 / sqrt(users).
@@ -197,7 +197,7 @@ def explorers_among(
       With x = sqrt(n_0 / users), its share is ``share`` (x - x^2), and that of explorers 1 and 2 is ``share``
       x. For many users, the ratio of these two shares tends to 1. After n_1 = 64 n_0 users, explorer 4 is the
       frontier explorer. With y = (n_1 / users)^(1/3), it then gets the additional share ``share`` (y - y^3).
-      Its users in a batch follow eight policies, in groups of equal size.
+      In each batch, its users follow eight policies, in groups of equal size.
     """
     full = _MANY / share if share > 0.0 else math.inf
     (many, many_moment), (searched, moment) = _then_fewer(users, full), _then_fewer(users, optimism * full)
@@ -246,7 +246,8 @@ class NoiseAwareUCBVI(GreedyLearner):
        - Explorers 1 and 2 plan with a draw from an approximate posterior. Explorer 2 has a larger width.
        - Explorer 3 plans with upper ends of the posterior. It adds five pseudo-visits of reward 1 to a pair.
        - Explorer 4 is used with privacy noise. It assigns the maximum value to rows whose noise exceeds the
-         data. After two million users, it ignores rewards and plans to reach these rows, eight times a batch.
+         data. After two million users, it ignores rewards and plans to reach these rows, with eight policies
+         per batch.
     7. **Batches.** A batch ends when the number of users has grown by the factor ``replan_growth``. Its
        greedy policies break ties in four independent random ways.
 
@@ -295,9 +296,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         that repeat one action, and measure their returns. The learner must then earn at least a quarter of
         the largest of these returns (:mod:`discreet.learners.online.return_probe`, docs/choose-a-learner.md).
         ``returns`` is useful if repeating one action earns a reward that the learner would otherwise find
-        late. In other environments, it can increase regret. ``returns`` needs ``Central`` (``batches``,
-        ``decaying`` or ``auto``), or ``NoPrivacy`` with seeded noise. A simulation then processes its users
-        one by one.
+        only after many users. In other environments, it can increase regret. ``returns`` needs ``Central``
+        (``batches``, ``decaying`` or ``auto``), or ``NoPrivacy`` with seeded noise. With ``returns``, a
+        simulation processes users one by one.
 
     prior : Prior, or path of a file
         Public model with which the learner starts (:class:`~discreet.learners.online.prior.Prior`). The file
@@ -321,8 +322,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     ``explore_share`` and the options of pooling are None. When the public facts of the run are known,
     :meth:`tuned` chooses their values.
 
-    All other options of tabular learners do not apply. ``ValueError`` is raised if one of them has another
-    value than the fixed value of this learner.
+    All other options of tabular learners have a fixed value. Any other value raises ``ValueError``.
     """
 
     priv_scale: float | None = None
@@ -342,8 +342,8 @@ class NoiseAwareUCBVI(GreedyLearner):
     replan_first: int | None = None
 
     # A service compares this number with that of the library that began a study
-    # (discreet.service.frozen_mechanism). Raise it if the learner makes other plans of the same releases.
-    # Number 1 is that of 0.2.0 and 0.3.0.
+    # (discreet.service.frozen_mechanism). Increase it if the learner computes other plans from the same
+    # releases. Number 1 is that of 0.2.0 and 0.3.0.
     learner_version: ClassVar[int] = 2
     explorers: ClassVar[int] = 3 + _PLANS
     REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited options that this learner does not have

@@ -22,14 +22,14 @@ Counts are summed over stages and are read in the same way as by other learners.
 be used, including continual mechanisms. With ``forget``, only the batch of the current stage is queried (as
 in the paper). Each batch then has the full budget, and the data of users in earlier stages are not used.
 
-**Properties that are kept.** Privacy is that of SDP-PE, because all computations are post-processing of the
-same releases. Time and memory are polynomial. With ``width_scale`` >= 1, every optimal policy is in Q at
-every stage, with probability at least 1 - ``failure`` - ``noise_failure``. The reason is that |V^pi(r, P) -
-V^pi(r~, P~)| <= V^pi(w, P~) simultaneously for all pi. Therefore the upper bound of an optimal policy is at
-least V*, and no lower bound is above V*. The value of a member q of Q is then at least V* - 2 <q, w> - 2 <q',
-w>, where q' is the occupancy measure of an optimal policy in P~.
+**Properties that remain valid.** The privacy guarantee is that of SDP-PE, because all computations are
+post-processing of the same releases. Time and memory are polynomial. With ``width_scale`` >= 1, every optimal
+policy is in Q at every stage, with probability at least 1 - ``failure`` - ``noise_failure``. The reason is
+that |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~) simultaneously for all pi. Therefore the upper bound of an
+optimal policy is at least V*, and no lower bound is above V*. The value of a member q of Q is then at least
+V* - 2 <q, w> - 2 <q', w>, where q' is the occupancy measure of an optimal policy in P~.
 
-**Properties that are lost.** The paper's regret theorem does not apply, for three reasons.
+**Properties that do not remain valid.** The paper's regret theorem does not apply, for three reasons.
 
 1. Sets are not nested: an excluded policy can return, although the stages in between did not explore it. An
    intersection of the sets of several stages is not linear in one occupancy measure, because each stage has a
@@ -159,7 +159,7 @@ class KnownModel:
 
 @dataclass(frozen=True, eq=False)
 class ActiveSet:
-    """Facts that a learner keeps about its latest stage.
+    """Facts about the latest stage of a learner.
 
     Attributes
     ----------
@@ -282,7 +282,7 @@ class SDPPEOM(StagedLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid.
+        """Yield one string for each option value that the regret theorem does not cover.
 
         There is at least one string, because the theorem does not cover sets of occupancy measures.
         """

@@ -34,15 +34,15 @@ sensitivity has no factor H. Any privatizer can be used: none, ``Central`` (join
 
 **Policies.** All deterministic policies are enumerated
 (:mod:`discreet.learners.online.policy_elimination_kernels`). There are A^(S H) policies, or A^(1 + S (H - 1))
-if the first state is fixed. Let a rule be the choice of one action for each state. At the first step, rules
-that differ only in states where no user can start count as one rule. If there are more than ``max_policies``
-policies, a ``ValueError`` states their number. Use ``sdp-pe-om`` for such problems.
+if the first state is fixed. Let a rule be the choice of one action for each state. At the first step, two
+rules count as one if they differ only in states where no user can start. If there are more than
+``max_policies`` policies, a ``ValueError`` states their number. Use ``sdp-pe-om`` for such problems.
 
-**Ties.** If no policy reaches a triple (h, s, a) in the model, all policies visit it equally often. Policies
-that take action a in state s at step h are then preferred, and ``tie_break`` selects one of these policies.
-With the published threshold, most transitions are in W for a long time, so the first exploration depends on
-the tie-breaking. With ``random``, users follow all policies of phi_b. With ``first``, they follow the
-policies with the lowest numbers.
+**Ties.** If no policy reaches a triple (h, s, a) in the model, all policies visit it equally often.
+``tie_break`` then selects one of the policies that take action a in state s at step h. With the published
+threshold, most transitions are in W for a long time, so the first exploration depends on the tie-breaking.
+With ``random``, users follow all policies of phi_b. With ``first``, they follow the policies with the lowest
+numbers.
 
 **Deviations from the papers.** With the published L_b = 2^b, no user explores before 2^b >= H S A, because
 L_0 = 0. Here stage b has m_0 H S A 2^(b-1) users in each of its crude and fine parts. Users after the last
@@ -433,7 +433,7 @@ class SDPPE(StagedLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         if self.elimination == "data":
             yield "elimination = 'data' keeps an optimal policy, but the theorem is about xi_b"

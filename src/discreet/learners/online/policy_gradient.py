@@ -12,7 +12,7 @@ and c_h = G_h - b_h. The vector of a user has up to three parts:
 
 The first part is the policy gradient (REINFORCE), where e_a is the unit vector of the action. The residuals
 update the baseline. The vector is clipped to the l2 norm B (:mod:`discreet.core.vectors`), and noise is added
-once to the sum over the batch. A user is in one batch. Therefore the guarantee is that of one noisy sum
+once to the sum over the batch. A user is in one batch. Therefore the guarantee equals that of one noisy sum
 (parallel composition). Let g be the released mean of the gradients divided by B, and d that of the visits
 divided by v. At each release, theta changes by
 
@@ -27,15 +27,15 @@ private least squares. Their theorems do not cover this module, because of these
   vectors are clipped.
 - The paper subtracts the reward of a second action. Here the baseline is learned.
 - Here the least squares uses noisy visits and the public matrix diag(pi) - pi pi^T.
-- Here batches grow, and logits shrink by a factor at each release. The noise limits the step of the policy
-  gradient (``noise_limit``).
+- Here batches grow, and logits shrink by a factor at each release. The step of the policy gradient is reduced
+  if the noise is large (``noise_limit``).
 
 The defaults were chosen on other environments than those of the reported figures
 (benchmarks/policy_gradient.md).
 
 **Privacy.** The sensitivity is 2 B, derived in :mod:`discreet.core.vectors`. The guarantee depends on one
 condition (``Guarantee.rests_on``): :func:`user_vector` reads only one trajectory and public arrays. This
-function stores nothing, so the condition holds. The ledger, verification and the service reject such
+function stores no data, so the condition holds. The ledger, verification and the service reject such
 guarantees.
 """
 

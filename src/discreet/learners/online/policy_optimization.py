@@ -81,7 +81,7 @@ class _MirrorDescent(BonusLearner):
         return kernels.POLICY_OPTIMIZATION
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         if self.eta != "theory":
             yield f"eta = {self.eta:g} is not that of the theory"

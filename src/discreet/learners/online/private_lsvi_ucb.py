@@ -120,7 +120,7 @@ class PrivateLSVIUCB(LSVIUCB):
         return float(self.bonus_scale or 0.0) * beta
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         if self.beta == "published":
             yield "beta is quoted from public code, not from the paper"

@@ -124,6 +124,6 @@ class PSRL(RandomizedLearner):
         return Draw(rewards, rows, np.ones(state.visits.shape))
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the Bayesian regret bound invalid."""
+        """Yield one string for each option value that the Bayesian regret bound does not cover."""
         yield from super().heuristics()
         yield "the bound is an average over the prior, for stationary worlds"

@@ -1,4 +1,4 @@
-r"""PUCB (Vietri, Balle, Krishnamurthy and Wu 2020): Q of a pair is capped while noise exceeds its count.
+r"""PUCB (Vietri, Balle, Krishnamurthy and Wu 2020): Q is the upper limit while the noise exceeds the count.
 
 N-hat, R-hat and N3-hat are the released noisy visits, reward sums and transition counts of a state-action
 pair at a step. E1, E2 and E3 bound their noise. With n = N-hat and E = max(E1, E2, E3),

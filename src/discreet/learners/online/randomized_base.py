@@ -245,7 +245,7 @@ class RandomizedLearner(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         if float(self.replan_growth or 1.0) > 1.0:
             yield "several users follow one policy (the theorem replans for each)"
 

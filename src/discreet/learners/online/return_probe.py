@@ -1,4 +1,4 @@
-r"""Exploration by measured returns. The return of the learner is compared with that of one repeated action.
+r"""Exploration by measured returns: compare the learner's return with that of a repeated action.
 
 An optimistic learner must try every state-action pair before it stops exploring. With privacy noise, each
 pair needs hundreds of users. The return of a policy is much cheaper to measure, because it is one number per
@@ -18,17 +18,18 @@ user. This explorer has three stages.
    with rho = 1/4. Users follow the anchor while D is above an allowance B(k) = b (k / k_1)^alpha. Here k is
    the number of users, k_1 is its value at the start of this stage, and b is a few standard deviations of the
    measured total. The method is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020) between a fixed
-   policy and a learner. A learner with almost no return is stopped, at a cost of B. A learner that only
-   learns slowly is not stopped, because rho is small and all returns above C count as C. The data of the
-   anchor's users enter the model in the same way as all other data.
+   policy and a learner. A learner with almost no return is stopped, and the regret until then is at most
+   about B. A learner that improves slowly is not stopped, because rho is small and all returns above C count
+   as C. The data of the anchor's users enter the model in the same way as all other data.
 3. *Alone*. This stage begins when the return of the learner is clearly above rho times that of the anchor. No
    more returns are released. The learner continues without the anchor and with the whole budget.
 
 Regret decreases in environments where repeating some action gives a reward that the learner would otherwise
-find only late (RiverSwim). Regret increases in environments with two properties: a repeated action has a
-small return, and the learner's return is less than a quarter of it for the first thousand users. In such
-environments, the explorer slows the learner down. benchmarks/default_learner.md has measurements. There is a
-proof of privacy, but no regret theorem: groups, shares and policies are functions of earlier releases.
+find only after many users (RiverSwim). Regret increases in environments with two properties: a repeated
+action has a small return, and the learner's return is less than a quarter of it for the first thousand users.
+In such environments, the explorer slows the learner down. benchmarks/default_learner.md has measurements.
+There is a proof of privacy, but no regret theorem: groups, shares and policies are functions of earlier
+releases.
 
 Four parts are not from the cited papers: the returns per group, the single probe, the debt, and the last
 stage.
@@ -311,7 +312,8 @@ def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: in
 def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
     """Return the state with the new debt of the learner, computed from the latest measurement.
 
-    The stage becomes "alone" if the learner is good enough, or if the return of the anchor is too small.
+    The stage becomes "alone" in two cases: the learner's return is high enough, or the return of the anchor
+    is too small.
     """
     returns, gain = newest.estimates[GROUP_RETURNS], newest.gain
     clip, sigma = _CLIP * state.inner.spec.horizon, returns.law.std()

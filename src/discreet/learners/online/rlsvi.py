@@ -167,7 +167,7 @@ class RLSVI(RandomizedLearner):
         return Draw(rewards, state.transitions, denominators)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         if self.noise_const != "theory":
             yield f"noise_const = {self.noise_const:g} replaces the variance of the theory"

@@ -10,9 +10,9 @@ from typing import Any
 def summary_of(learner: Any, heuristics: Iterable[str], theorem: str = "") -> str:
     """Return a string that lists the options of a learner and states whether the regret theorem covers them.
 
-    ``heuristics`` yields one string for each option value that makes the theorem invalid. ``theorem`` is the
-    scope of the theorem, for example " of Jin et al. (2020)". If no option makes the theorem invalid,
-    ``theorem`` is appended to the words "the regret theorem". It must therefore begin with a space.
+    ``heuristics`` yields one string for each option value that the theorem does not cover. ``theorem`` is the
+    scope of the theorem, for example " of Jin et al. (2020)". If the theorem covers all options, ``theorem``
+    is appended to the words "the regret theorem". It must therefore begin with a space.
     """
     said = ", ".join(
         f"{f.name}={getattr(learner, f.name)!r}"

@@ -380,7 +380,7 @@ class TabularLearner(Knobs, ABC):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         for name in ("bonus_scale", "stat_scale"):
             if getattr(self, name) < 1.0:
                 yield f"{name} = {getattr(self, name):g} is below 1"
@@ -515,7 +515,7 @@ class ErrorAware(BonusLearner):
         return self._bounds.of(laws, spec.layout, bonuses.users(spec))
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         if self.priv_scale is not None and self.priv_scale < 1.0:
             yield f"priv_scale = {self.priv_scale:g} is below 1"
@@ -527,7 +527,7 @@ class ErrorAware(BonusLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class PostProcessed(ErrorAware):
-    """Learner that can use raw or projected noisy counts.
+    """Learner that uses noisy counts, either raw or projected.
 
     Parameters
     ----------
@@ -566,7 +566,7 @@ class PostProcessed(ErrorAware):
         knobs[kernels.LOWER_NOISE] *= knobs[kernels.PRIVACY]
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         if self.post == "raw" and not self.clip_negative:
             yield "clip_negative = False leaves a gap in the proof of optimism"

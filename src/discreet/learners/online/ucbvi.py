@@ -202,7 +202,7 @@ class UCBVI(GreedyLearner, BonusLearner):
         return self._greedy_flags(flags)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         if self.bonus == "bernstein":
             yield from _bernstein_heuristics(self)
@@ -291,6 +291,6 @@ class DPUCBVI(PostProcessed, GreedyLearner):
         return self._greedy_flags(flags)
 
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         yield from _bernstein_heuristics(self)

@@ -438,7 +438,7 @@ class UCRLVTR(LinearLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that makes the regret theorem invalid."""
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         if self.ridge != "bound":
             yield "with a ridge below 'bound' noise can move eigenvalues below lam"

@@ -1,12 +1,12 @@
-r"""Question about a policy for contexts, to users whose data were not used to learn it, and the verdict.
+r"""Estimated gain of a policy for contexts, from held-out users, and the verdict.
 
-Estimand: the gain if one decision of each user followed the policy, in an hour that is drawn in advance and
-uniformly from the H steps, and all other decisions stayed as they were. A step after the end of an episode
-changes nothing. With the later return y in [0, 1] and the policy pi, a user's answer is
+Estimand: the gain if one decision of each user followed the policy and all other decisions stayed the same.
+The step of this decision is drawn in advance, uniformly from the H steps. If the episode has already ended at
+this step, nothing changes. With the later return y in [0, 1] and the policy pi, a user's answer is
 
     d = 1/H sum over visits of  q(x, pi) - y + 1{a = pi} / e(a | x) (y - q(x, a)),
 
-with a model q of y and a model e of the probability of the action that was taken. If e or q is right, the
+with a model q of y and a model e of the probability of the action that was taken. If e or q is correct, the
 mean of d is the gain (doubly robust). Both models are public:
 
 - q(x, a) = 1/2 + phi(x) theta_a, clipped to [0, 1], from the release of the other users.
@@ -15,25 +15,27 @@ mean of d is the gain (doubly robust). Both models are public:
   visits with action a. Its regression on the sum of all Gram matrices, shrunk to the share of the action, is
   g_a. The result is at least ``FLOOR``.
 
-Users answer with d, d^2 and a penalty (:meth:`AdvantageQuestion.vectors`), clipped and summed with noise by
-:class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum`, which states neighbours and sensitivity. The
-bound C is public: it follows from theta and the numbers of users and noise.
+Each user contributes d, d^2 and a penalty (:meth:`AdvantageQuestion.vectors`). The contributions are clipped
+and summed with noise by
+:class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum`, which states the neighbouring relation and the
+sensitivity. The clipping bound C is public: it depends only on theta, the number of users and the noise.
 
-Clipping at C changes the mean, and often in one direction: if most outcomes are good, the answers with the
-largest absolute values are negative. The penalty (|d| - C/2)^2 / (2 C) of answers beyond C/2 is at least |d|
-- C. Its mean is added to the standard deviation from which the interval follows.
+Clipping at C biases the mean, often in one direction: if most outcomes are good, the values d with the
+largest absolute values are negative. For |d| > C/2 the penalty (|d| - C/2)^2 / (2 C) is at least |d|
+- C. The mean of the penalty is added to the standard deviation in the interval.
 
 Without logged probabilities, the interval is widened by :attr:`AdvantageQuestion.model_error`, the expected
 size of the bias from errors of both models.
 
-A gain is *shown* if the lower end of its interval is above 0. No release can test the conditions of this
-verdict:
+A gain is *shown* if the lower end of its interval is above 0. This verdict has conditions that no release can
+test:
 
-- no unrecorded cause influences both action and outcome, unless probabilities were logged;
-- every action of the policy has at least the probability ``FLOOR`` in such contexts (positivity);
-- without logged probabilities, e and q are both right. If only one is right, the estimate is unbiased, but
-  the interval can be too short: with q right and e wrong, 6 to 8 % of simulations without any effect showed a
-  gain.
+- no unobserved confounder affects both action and outcome, unless probabilities were logged;
+- in the contexts where the policy takes an action, this action has at least the probability ``FLOOR``
+(positivity);
+- without logged probabilities, e and q are both correct. If only one is correct, the estimate is unbiased,
+  but the interval can be too short. With q correct and e wrong, 6 to 8 % of simulations without any effect
+  showed a gain.
 """
 
 from __future__ import annotations
@@ -64,13 +66,13 @@ _THIRD = 0.5  # weight of the penalty
 
 @dataclass(frozen=True, eq=False)
 class AdvantageVerdict(PolicyAnswer):
-    """Estimated gain of a policy over what users did, for one decision of H, in the units of the target.
+    """Estimated gain over the behaviour policy for one of H decisions, in the units of the target.
 
     Attributes
     ----------
-    beyond : estimated change of the mean by clipped answers. The interval is wider for it.
+    beyond : estimated bias of the mean due to clipping. The interval is widened by it.
     level : confidence level of the interval.
-    users : number of users who answered.
+    users : number of users who contributed.
     """
 
     __repr__ = brief
@@ -82,7 +84,7 @@ class AdvantageVerdict(PolicyAnswer):
 
 @dataclass(frozen=True, eq=False)
 class AdvantageQuestion:
-    """Question about a policy: a public function of one user's visits.
+    """Query that evaluates a policy: a public function of one user's visits.
 
     Parameters
     ----------
@@ -121,7 +123,7 @@ class AdvantageQuestion:
 
     @cached_property
     def _taken(self) -> Floats:
-        """(A, p) coefficients of the probabilities of actions minus their shares, shrunk for the noise."""
+        """(A, p) coefficients of action probabilities minus shares of actions, shrunk because of noise."""
         weight, cov = self._regression(_SPREAD / self.release.features.own_radius)
         total = self.release.gram.sum(axis=0)
         shares = (self.shares / self.shares.sum())[:, None]
@@ -170,7 +172,7 @@ class AdvantageQuestion:
         return np.maximum(raw / raw.sum(axis=1, keepdims=True), FLOOR)
 
     def answers(self, visits: Visits, users: int, logged: ArrayLike | None = None) -> Floats:
-        """Return d (users,) of each user. It is raw data.
+        """Return d (users,) of each user. The values are raw data.
 
         visits : all visits of these users, numbered from 0. ``users`` : number of users. logged : (n,)
         probabilities with which the actions of the visits were taken, if they are known.
@@ -189,12 +191,14 @@ class AdvantageQuestion:
         return found
 
     def clip(self, users: int, multiplier: float) -> float:
-        """Return the public bound C on (d, d^2 / C): it balances noise and the answers beyond the bound.
+        """Return the public clipping bound C, which balances noise and clipping bias.
 
-        users : number of users who answer. multiplier : standard deviation of the noise for sensitivity 1.
+        users : number of users who contribute. multiplier : standard deviation of the noise for sensitivity
+        1.
 
-        An answer is predicted to have the standard deviation of H visits with independent errors of 1/2 and
-        the least share as probability. If noise is small, the bound is the largest possible answer.
+        The standard deviation of d is predicted for H visits with independent errors of 1/2. The probability
+        of each action is assumed to be the smallest share. If noise is small, the bound is the largest
+        possible d.
         """
         most = 1.0 + 1.0 / FLOOR
         usual = math.sqrt((1.0 + 1.0 / float(self.shares.min())) / (4.0 * self.horizon))
@@ -219,10 +223,10 @@ class AdvantageQuestion:
         ----------
         sums : (3,) noisy sums of the vectors, in units of C.
         clip : C.
-        users : number of users who answered.
+        users : number of users who contributed.
         std : standard deviation of the noise of a sum, in units of C.
         level : confidence level of the interval, in (0, 1).
-        logged : True if the answers used logged probabilities.
+        logged : True if d was computed from logged probabilities.
 
         Raises
         ------
@@ -233,7 +237,7 @@ class AdvantageQuestion:
         first, second, third = (float(one) * clip / users for one in np.asarray(sums, np.float64))
         noise = std * clip / users
         square = second * clip / _SECOND
-        # at least the noise of the second sum, so that a low draw does not shorten the interval to nothing
+        # at least the noise of the second sum; otherwise a low draw could make the interval almost empty
         variance = max(square - first**2, 0.0) + noise * clip / _SECOND
         sampling = math.sqrt(variance / users)
         model = 0.0 if logged else self.model_error

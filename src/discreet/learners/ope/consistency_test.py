@@ -5,8 +5,8 @@ contains everything that affects the future of the episode. The behaviour of use
 recorded state. Under these assumptions, the part of an episode after the next state does not depend on the
 earlier state and action. The return of an action can therefore be computed from a release of first visits in
 two ways: from returns, or from one step of transitions plus the value of the next state. The two results must
-agree. The results differ if an unrecorded cause lasts longer than one step, if a variable of the state is
-recorded after the action, or if behaviour changes over time.
+agree. The results differ in three cases: an unobserved confounder lasts longer than one step, a variable of
+the state is recorded after the action, or behaviour changes over time.
 
 Two kinds of discrepancy are tested, in units of the range of returns:
 
@@ -70,11 +70,11 @@ its return in the release, and in both estimates. The test then checks censored 
 other ends. The test cannot be repeated with other outcomes for these episodes, because the release does not
 separate returns by the kind of end.
 
-The test cannot detect three kinds of cause. The first is a cause that is drawn again at every step: the data
-then have the same distribution as in an environment without hidden causes. The second is any cause of a
-decision that ends the episode, because the two estimates are then equal. The third is a lasting cause, if
-there are too few users or too much noise. ``covered`` is the share of the changed decisions whose new action
-was tested. This share includes decisions that end the episode.
+The test cannot detect three kinds of unobserved confounders. The first is a confounder that is drawn again at
+every step: the data then have the same distribution as in an environment without unobserved confounders. The
+second is any confounder of a decision that ends the episode, because the two estimates are then equal. The
+third is a lasting confounder if there are too few users or too much noise. ``covered`` is the share of the
+changed decisions whose new action was tested. This share includes decisions that end the episode.
 """
 
 from __future__ import annotations

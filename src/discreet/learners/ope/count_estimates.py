@@ -34,8 +34,8 @@ return. In (1), counts are not truncated or projected, and values are not clippe
 
 **Support.** A pair is used if N^ > 4 sigma_n, N^ >= 1 and the standard deviation of q is at most b_h / 4. The
 value of any other pair can be anywhere in [0, b_h], or in [r, min(r + b_{h+1}, b_h)] for known r. (1) is
-computed three times. Pairs that are not used have the low end of this range first, then a value in the
-middle, then the high end.
+computed three times. For pairs that are not used, the three computations use the low end of this range, a
+value in the middle, and the high end.
 
 **Bias at the threshold.** Among used pairs close to the threshold, pairs with positive noise in N^ are
 over-represented, so g Y is biased towards 0. The low and high ends of these pairs are therefore moved apart

@@ -48,9 +48,9 @@ the prior is estimated by moments, and its standard deviation is at least 0.02 o
 each state, the offered action is the one with the largest shrunk gain. States are sorted by gain per unit of
 variance of the evaluation, in decreasing order. Point k of the path is the policy that changes the first k
 states of this order. The default k maximises the gain minus 1.3 standard deviations. All k are evaluated
-together. The default k uses the share 0.8 of the failure probability. All other k share the remaining 0.2, by
-a band that holds for every k simultaneously (quantiles of max_k |S_k| / sd_k by simulation). The intervals
-therefore hold for all points of the path together, and any point can be selected later.
+together. The default k uses 0.8 of the failure probability. All other k use the remaining 0.2 in a band that
+holds for every k simultaneously (quantiles of max_k |S_k| / sd_k by simulation). The intervals therefore hold
+for all points of the path together, and any point can be selected later.
 
 **Visits under pi, and the remaining steps.** Because episodes end at step H, the gain A_h(s) of a decision in
 (1) depends on the step h. Let f_h(s) be the probability that the first visit to s is at step h, with x =

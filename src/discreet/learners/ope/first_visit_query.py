@@ -34,7 +34,7 @@ different pairs. Without groups, the start records are in the same pair, and the
 
 **Reason for releasing returns.** The return of an action can also be computed from M and the values of the S
 next states. This result contains the noise of S cells: sigma ||V||_2, about sqrt(S) / 4 times the noise of
-one cell. The sum of returns is only one cell, and the visits need only a quarter of its precision. In
+one cell. The sum of returns is only one cell. Visits need only a quarter of the precision of returns. In
 addition, sums of returns do not require the Markov property. Their disadvantage is a larger sampling
 variance: Var(G) of the whole remaining episode instead of Var(V(s')). With privacy, returns are more precise
 if there are fewer than about (sigma sqrt(S))^2 visits.

@@ -1,10 +1,11 @@
-r"""Bounds on the part of a gain that a hidden cause of action and outcome can explain.
+r"""Bounds on the part of an estimated gain that an unobserved confounder can explain.
 
-The model is due to Tan 2006. Among users in a recorded state, the odds of an action given a hidden cause u
-differ from the recorded odds by a factor in [1/L, L]. L is the strength of the cause. Each of the two bounds
-below states the largest loss of a gain under a cause of strength L. L* is the largest L at which the interval
-of the gain, minus this loss, is still above 0. Dorn and Guo 2021 (arXiv 2102.04543) give sharp bounds for one
-decision.
+The model is due to Tan 2006. A hidden cause u is an unobserved confounder: an unrecorded variable that
+affects both action and outcome. Among users in a recorded state, the odds of an action given u differ from
+the recorded odds by a factor in [1/L, L]. L is the strength of the cause. The *loss* is the largest amount by
+which a cause of strength L can reduce the estimated gain. Two bounds on the loss follow. L* is the largest L
+at which the interval of the gain, minus this loss, is still above 0. Dorn and Guo 2021 (arXiv 2102.04543)
+give sharp bounds for one decision.
 
 Bound A (cause at each step): u is drawn again at each step given the recorded state. Let e be the share of
 action a in state s. Then P(t | s, do a) = e P(t | s, a) + (1 - e) h(t) P(t | s, a). The factor h(t) =
@@ -21,11 +22,11 @@ J(policy) - J_low(L), which is 0 at L = 1 (Kallus and Zhou 2020, arXiv 2002.0451
 2204.00956).
 
 Bound B (one decision): u is any cause, including lasting causes. Let q in [0, 1] be the mean return of first
-visits to s with action a. Suppose that the users who took another action had taken a. Then their mean return
-would be at least l(q) = max(q / L, 1 - L (1 - q)). This mean return is E[h Y | a] with h in [1/L, L] and E h
-= 1. Therefore h Y >= Y / L and 1 - E[h (1 - Y)] >= 1 - L (1 - q). The loss of single changes at first visits
-is max(r, 1) sum_s x(s) (1 - e) (q - l(q)), where r is the factor for later visits. For repeated changes under
-a lasting cause, no useful bound is known (Namkoong et al. 2020, arXiv 2003.05623).
+visits to s with action a. Suppose that the users who took another action had taken a. Then the mean return of
+these users would be at least l(q) = max(q / L, 1 - L (1 - q)). This mean return is E[h Y | a] with h in [1/L,
+L] and E h = 1. Therefore h Y >= Y / L and 1 - E[h (1 - Y)] >= 1 - L (1 - q). The loss of single changes at
+first visits is max(r, 1) sum_s x(s) (1 - e) (q - l(q)), where r is the factor for later visits. No useful
+bound is known for repeated changes under a lasting cause (Namkoong et al. 2020, arXiv 2003.05623).
 
 **Censored ends.** The outcome of an episode that ends censored can be any value in the range of returns
 (:mod:`discreet.learners.ope.transition_gains`). This also holds for users whose episode would have ended
@@ -75,7 +76,7 @@ _HALVINGS = 16  # number of bisection steps; L* is then too small by a relative 
 
 @dataclass(frozen=True)
 class ConfoundingLoss:
-    """Loss of a gain under a hidden cause, with its standard deviation, in units of the range of returns."""
+    """Possible reduction of the gain by an unobserved confounder, in units of the range of returns."""
 
     value: float
     deviation: float
@@ -83,7 +84,7 @@ class ConfoundingLoss:
 
 @dataclass(frozen=True, eq=False)
 class HiddenCause:
-    """Largest strengths L* of hidden causes under which a gain stays above 0.
+    """Largest strengths L* of unobserved confounding under which a gain remains above 0.
 
     - each_step : L* for causes that are drawn again at each step.
     - one_decision : L* for any cause if each user has only one changed decision.
@@ -232,7 +233,7 @@ class _OpenEnds:
 
     @classmethod
     def of(cls, sums: VisitSums, model: ProjectedModel, own: Ints, rows: Ints) -> _OpenEnds | None:
-        """Return the worst outcomes without a hidden cause. Return None if no episode can end censored.
+        """Return the worst outcomes of censored episodes without confounding; None without censored episodes.
 
         own : changed states. rows : rows of their new actions.
         """
@@ -249,7 +250,7 @@ class _OpenEnds:
         return replace(none, state=state, new=-0.5 * np.sign(ours[own] - share * usual[own]))
 
     def against(self, visits: Floats) -> _OpenEnds:
-        """Return the worst outcomes under a cause.
+        """Return the worst outcomes of censored episodes under an unobserved confounder.
 
         visits : (S + 1,) expected number of visits of the policy under this cause.
         """
@@ -479,7 +480,7 @@ def _variance(
 def loss_one_decision(
     path: Path, count: int, strength: float, revisits: float, model: ProjectedModel | None = None
 ) -> ConfoundingLoss:
-    """Return the loss by bound B: single decisions at first visits are changed, under any cause.
+    """Return the loss by bound B, for changes of single decisions at first visits under any cause.
 
     - strength : strength L of the cause.
     - revisits : r, the ratio of the gain at all visits to the gain at first visits.

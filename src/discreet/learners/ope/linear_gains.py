@@ -59,8 +59,8 @@ sides.
 Noise rotates eigenvectors. Therefore x_h appears to have a component e in the unvisited directions even if
 its true component is 0. To first order, this effect cancels the effect of noise on the other directions. The
 estimate of |e|^2 is the measured value minus the mean that noise alone causes, plus four standard deviations.
-They are added because noise can hide a signal of this size. If the policy differs much from the behaviour
-policy, this bound is most of the width of the interval.
+The four standard deviations are added because noise can hide a signal of this size. If the policy differs
+much from the behaviour policy, this bound is most of the width of the interval.
 
 Assumption: the environment is a linear MDP with these features, and the features contain all variables that
 affect both actions and outcomes. A release cannot test this assumption.

@@ -1,17 +1,16 @@
-r"""Value of a policy on logged decisions with known probabilities: release, intervals and forecast.
+r"""Value of a policy, estimated from logged decisions with known probabilities: release, intervals, forecast.
 
-A unit (a person or an impression) has one decision: context x, action a, probability p of a when it was
-taken, and reward y in [0, 1]. The policy takes a with probability pi(a | x). With the public cap M, the
+A unit (a person or an impression) has one decision: context x, action a, the probability p with which a was
+drawn, and reward y in [0, 1]. The policy takes a with probability pi(a | x). With the public cap M, the
 weight is w = min(pi / p, M).
 
-**Release.** With u = w / M, each unit adds the vector v = (u y, o u, k y, s u^2 y, s o u^2). The factors
-o = sqrt(r) for the public guess r of the mean reward, k = 1 / sqrt(M) and s = 0.3 are public. Neighbours: one
-unit is replaced, and the number n of units is public. Every entry of v is
-between 0 and its factor. The vectors are therefore in a box with the diagonal D, where D^2 = 1 + o^2 + k^2 +
-s^2 + s^2 o^2, and ||v - v'|| <= D. The units (u, y) = (0, 0) and (1, 1) attain it. For the sums of w y and w
-alone (o = 1, k = s = 0), the sensitivity is M D = sqrt(2) M. The centre of the box is subtracted. Noise is
-added by :class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum` with C = D / 2, so that no vector is
-longer than C.
+**Release.** With u = w / M, each unit adds the vector v = (u y, o u, k y, s u^2 y, s o u^2). The factors o =
+sqrt(r) for the public guess r of the mean reward, k = 1 / sqrt(M) and s = 0.3 are public. Neighbours: one
+unit is replaced, and the number n of units is public. Every entry of v is between 0 and its factor. The
+vectors are therefore in a box with the diagonal D, where D^2 = 1 + o^2 + k^2 + s^2 + s^2 o^2, and ||v - v'||
+<= D. Two units with (u, y) = (0, 0) and (1, 1) attain this bound. For the sums of w y and w alone (o = 1, k =
+s = 0), the sensitivity is M D = sqrt(2) M. The centre of the box is subtracted. Noise is added by
+:class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum` with C = D / 2, so no vector has a norm above C.
 
 **Estimates.** E[w y] is the inverse propensity score (IPS), and E[w y] / E[w] its self-normalised form
 (SNIPS).
@@ -20,26 +19,29 @@ longer than C.
   takes, and 1 / least <= M), then E[w] = 1, and both estimate the value. The interval is that of SNIPS by the
   delta method. If the noisy E[w] is below 1/2, or within 4 standard deviations of its noise from 0, the
   interval is that of IPS.
-- Otherwise, capped weights lose at most the share 1 - E[w] of the value: the value is in [E[w y],
-  1 - E[w (1 - y)]]. The lower end is below E[w y], and the upper end above 1 - E[w (1 - y)].
+- Otherwise, the cap reduces the estimate of the value by at most 1 - E[w], so the value is in [E[w y], 1 -
+  E[w (1 - y)]]. The interval covers this range with its errors: its lower end is below E[w y], and its upper
+  end is above 1 - E[w (1 - y)].
 
-**Refutation.** Right probabilities have E[w] <= 1, and E[w] = 1 if the cap cannot change a weight. If the
-noisy E[w] is above 1 by more than 4 standard deviations of noise and sampling, a condition is false. This
-holds also if it must be 1 and is below by as much. Nothing is then shown, and ``method`` is "ips". Below 1,
-the variance is that of the largest E[w^2], 1 / least, because rare large weights may be missing. The normal
-approximation has less than 1 false alarm in 10 000 judgements.
+**Refutation.** If the logged probabilities are correct, E[w] <= 1, and E[w] = 1 if the cap cannot change a
+weight. A condition is false if the noisy E[w] is above 1 by more than 4 standard deviations of noise and
+sampling. If E[w] must be 1, a condition is also false if the noisy E[w] is below 1 by more than 4 standard
+deviations. No gain is then shown, and ``method`` is "ips". For values below 1, the variance uses the largest
+possible E[w^2], 1 / least, because rare large weights may be missing from the data. Under the normal
+approximation, fewer than 1 in 10 000 verdicts is a false alarm.
 
 Variances follow from the second moments. They are upper bounds for rewards between 0 and 1 (Jensen's
-inequality) and exact for rewards 0 and 1. The standard deviation of a moment's noise is added to it. Few
-large weights make an estimate skew: z^2 / 3 of the largest change by one unit is added on the side of the
-long tail.
+inequality) and exact for rewards 0 and 1. The standard deviation of a moment's noise is added to it. An
+estimate with a few large weights has a skewed distribution. Therefore z^2 / 3 times the largest change by one
+unit is added on the side of the long tail.
 
 The gain is the value minus the mean reward of the log. It is *shown* if its interval is above 0. Conditions:
-the probabilities are those with which actions were drawn, rows are independent draws, and the policy was not
-made from these decisions.
+actions were drawn with the logged probabilities, rows are independent draws, and the policy was not learned
+from these decisions.
 
-A doubly robust estimate with a public model q of rewards is not offered. The range of its terms q(x, pi) +
-w (y - q(x, a)) is at least M + 1 instead of M. It is 2 M + 1 if q can have any value in [0, 1].
+The module has no doubly robust estimate with a public model q of rewards, because the sensitivity of such an
+estimate is larger. The range of its terms q(x, pi) + w (y - q(x, a)) is at least M + 1 instead of M. The
+range is 2 M + 1 if q can have any value in [0, 1].
 """
 
 from __future__ import annotations
@@ -68,14 +70,14 @@ _CLEAR = 4.0  # standard deviations of E[w]: distance from 0 that SNIPS needs, a
 
 @dataclass(frozen=True, eq=False)
 class LogVerdict:
-    """Value and gain of a policy on logged decisions.
+    """Value and gain of a policy, estimated from logged decisions.
 
     Attributes
     ----------
     value, gain : estimates with intervals, in [0, 1] for the value and [-1, 1] for the gain.
-    ``method`` : "snips" or "ips", from which both follow.
+    ``method`` : "snips" or "ips", the estimator of both.
     ips : E[w y].
-    snips : E[w y] / E[w], or None if E[w] is not above its noise.
+    snips : E[w y] / E[w], or None if E[w] does not exceed its noise.
     weight : E[w].
     logged : mean reward in the log.
     level : level of both intervals.
@@ -98,19 +100,20 @@ class LogVerdict:
 
     @property
     def shown(self) -> bool:
-        """True if the interval of the gain is above 0, and E[w] refutes no condition."""
+        """True if the interval of the gain is above 0 and E[w] contradicts no condition."""
         return self.gain.shown and not self.refuted
 
 
 @dataclass(frozen=True)
 class LogForecast:
-    """Half widths of the interval of a gain before the release, in units of a reward in [0, 1].
+    """Half widths of a gain's interval, predicted before the release, in units of a reward in [0, 1].
 
     Attributes
     ----------
     users : number of units.
     least : half width from the noise and the number of units if all weights are 1.
-    most : half width if all weights are 0 or M. None if weights may be cut: what is lost has no public bound.
+    most : half width if all weights are 0 or M. None if the cap can reduce weights, because the resulting
+    bias has no public bound.
     expected : public guess of the mean reward.
     """
 
@@ -121,23 +124,24 @@ class LogForecast:
 
     @property
     def hopeless(self) -> bool:
-        """True if even a policy with twice the expected reward would not be shown to be better.
+        """True if the interval is too wide to show a gain even for a policy with twice the expected reward.
 
-        If the expected reward is above 1/2, the gain is that of a policy that always gets 1.
+        If the expected reward is above 1/2, the comparison uses a policy that always gets reward 1.
         """
         return self.least >= min(self.expected, 1.0 - self.expected)
 
 
 @dataclass(frozen=True)
 class LogQuestion:
-    """Question about a policy to logged decisions: all facts are public. See the module for the method.
+    """Query that evaluates a policy on logged decisions. All its attributes are public.
 
     Parameters
     ----------
     cap : float
         M, at least 1.
     expected : float
-        Guess r of the mean reward, in (0, 1), from outside these data. It scales the noise of the parts.
+        Guess r of the mean reward, in (0, 1), not computed from these data. It determines how the noise is
+        divided among the entries of v.
     least : float, optional
         Smallest probability of an action that the policy takes, in (0, 1].
 
@@ -188,7 +192,7 @@ class LogQuestion:
         return found
 
     def vectors(self, weights: ArrayLike, rewards: ArrayLike) -> Floats:
-        """Return the (n, 5) vectors v minus the centre of the box. It is raw data.
+        """Return the (n, 5) vectors v minus the centre of the box. The vectors are raw data.
 
         weights : (n,) in [0, M]. rewards : (n,) in [0, 1].
         """
@@ -265,15 +269,15 @@ class LogQuestion:
         return self.exact and test.both(w, most, mean, (0.0, 0.0)).high < 1.0
 
     def _padded(self, moment: float, mean: float, noise: tuple[float, float]) -> float:
-        """Return an upper value of E[w^2 f] from its noisy value and that of E[w f], with their noise.
+        """Return an upper estimate of E[w^2 f] from the noisy values of E[w^2 f] and E[w f] and their noise.
 
-        The larger value, by one standard deviation, keeps intervals from shrinking to nothing by a low draw.
-        w^2 <= M w.
+        One standard deviation is added, because otherwise a low draw of the noise could make an interval
+        almost empty. The estimate uses w^2 <= M w.
         """
         return min(max(moment, 0.0) + noise[0], self.cap * (max(mean, 0.0) + noise[1]))
 
     def forecast(self, users: int, std: float, level: float = 0.95) -> LogForecast:
-        """Return the expected half widths of the interval of a gain, if the mean reward is as expected.
+        """Return the predicted half widths of the interval of a gain, assuming the mean reward ``expected``.
 
         users : number of units, at least 1. std, level : as for :meth:`read`. Raises ``ValueError`` if a
         number is out of its range.
@@ -294,7 +298,7 @@ class LogQuestion:
 
 @dataclass(frozen=True, eq=False)
 class _LogInterval:
-    """Facts from which intervals follow."""
+    """Numbers from which intervals are computed."""
 
     question: LogQuestion
     z: float
@@ -324,11 +328,11 @@ class _LogInterval:
 
 
 def _joined(below: IntervalEstimate, above: IntervalEstimate) -> IntervalEstimate:
-    """Return the first estimate, with the upper end of the second if this is higher."""
+    """Return the first estimate, with the larger of the two upper ends."""
     return IntervalEstimate(**{**vars(below), "high": max(below.high, above.high)})
 
 
 def _within(found: IntervalEstimate, least: float) -> IntervalEstimate:
-    """Return the estimate with ends in [least, 1]."""
+    """Return the estimate with the ends of its interval clipped to [least, 1]."""
     ends: dict[str, Any] = {name: min(max(getattr(found, name), least), 1.0) for name in ("low", "high")}
     return IntervalEstimate(**{**vars(found), **ends})

@@ -26,13 +26,13 @@ row is at most the range of the averaged values. If a few users have equal outco
 that of all users in the state. A few hypothetical users with other outcomes are added. The release is not
 split into halves, because the policy was not chosen from this release.
 
-**Rows that do not exceed the noise.** Some actions of pi can have too small a count: within six standard
-deviations of its noise (nine for Laplace noise), or at most ten users. For these actions, the estimate uses
-P_b instead of P_a. Up to the first such decision, an episode has the same distribution in the estimated chain
-as under pi, and the range of returns is 1. The error of the gain is therefore at most the probability that an
-episode has such a decision. This probability is at most the expected number of such decisions per episode.
-The interval is widened by this number on each side. If more than one twentieth of the decisions are of this
-kind, no gain is reported.
+**Rows that do not exceed the noise.** The count of some actions of pi can be too small. A count is too small
+if it is below six standard deviations of its noise (nine for Laplace noise), or at most ten. For these
+actions, the estimate uses P_b instead of P_a. Up to the first such decision, an episode has the same
+distribution in the estimated chain as under pi, and the range of returns is 1. The error of the gain is
+therefore at most the probability that an episode has such a decision. This probability is at most the
+expected number of such decisions per episode. The interval is widened by this number on each side. If more
+than one twentieth of the decisions are of this kind, no gain is reported.
 
 **Learned minus external.** The learned policy L was chosen from the selection half M + e. The added errors e
 have the same distribution as the errors x of the release. Conditional on this choice, the mean of x is not 0:
@@ -46,20 +46,20 @@ from the evaluation half, in one chain:
 
 The variance is estimated from both halves, and the larger estimate is used. Where both policies take the same
 actions, the errors of the release and the added errors cancel. In these states, the added errors have no
-effect. The default point of the path uses the share 0.8 of the failure probability. All other points share
-the remaining probability equally.
+effect. The default point of the path uses 0.8 of the failure probability. The remaining probability is
+divided equally among all other points.
 
 If the gain of L is estimated from returns, (3) cannot be used. The reason is that returns and transitions are
 correlated, and the released sums do not determine the correlation. In this case, the interval of D is the
 interval of L minus the interval of R, each at half of the failure probability. This interval is valid for any
 correlation.
 
-**Hidden causes.** The difference of two policies needs separate bounds. Consider causes of strength lambda
-that are drawn again at each step (:mod:`discreet.learners.ope.hidden_cause`). Let low and high be the lowest
-and highest values of a policy under such causes. Let W_h(s) be a lower bound of V_L - V_R if both policies
-are in s at step h. In states where both policies take the same actions, the same cause affects both, and
-W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. In all other states, W_h(s) is the larger of two bounds:
-low_L - high_R, and
+**Hidden causes** (unobserved confounders). The difference of two policies needs separate bounds. Consider
+causes of strength lambda that are drawn again at each step (:mod:`discreet.learners.ope.hidden_cause`). Let
+low and high be the lowest and highest values of a policy under such causes. Let W_h(s) be a lower bound of
+V_L - V_R if both policies are in s at step h. In states where both policies take the same actions, the same
+cause affects both, and W_h(s) = min_h sum_a pi(a) [e + (1 - e) h] P_a W_h+1. In all other states, W_h(s) is
+the larger of two bounds: low_L - high_R, and
 
     min P_L W_h+1 + min P_+ m - max P_- m
         - sum_t r(t) [|P_+ - P_-| + (lambda - 1) sum_a |pi_L - pi_R| (1 - e) P_a](t).
@@ -169,8 +169,8 @@ class Judgement:
         Gain and value of the policy, with intervals, in the user's units. None if more than 5 % of the
         decisions lack support.
     lacking : float
-        Share of the policy's decisions that lack support. A decision lacks support if it takes an action
-        whose count does not exceed the noise. Only decisions in states with several actions count.
+        Share of the policy's decisions that lack support: the count of the chosen action does not exceed the
+        noise. Only decisions in states with several actions are included.
     effective : float
         Effective number of the users' decisions on which the estimate is based (Kish's effective sample
         size).
@@ -514,8 +514,8 @@ class PolicyComparison:
     differs : (S + 1,) bool
         Mask of the states in which the two policies act differently.
     each_step, lasting : float
-        Largest strength of hidden causes under which the difference stays above 0. ``each_step`` is for
-        causes that are drawn again at each step, ``lasting`` for lasting causes.
+        Largest strength of unobserved confounding under which the difference stays above 0. ``each_step`` is
+        for causes that are drawn again at each step, ``lasting`` for lasting causes.
     kind : str
         Kind of the verdict on the difference, by the rules for a verdict on a gain. It is "not shown" if the
         gain of the learned policy is not shown.
@@ -535,7 +535,7 @@ class PolicyComparison:
     def shown(self) -> bool:
         """Return True if the learned policy is shown to be better than the external policy.
 
-        The result is valid for hidden causes whose strength is at most ``each_step``.
+        The result is valid for unobserved confounders whose strength is at most ``each_step``.
         """
         return self.kind == "shown"
 
@@ -658,7 +658,7 @@ def _refitted(sums: VisitSums, moves: Floats, visits: Floats) -> ProjectedModel:
 
 
 def _lost(sums: VisitSums, model: ProjectedModel, one: Policy, other: Policy, strength: float) -> float:
-    """Return the loss of the difference of two policies under a cause that is drawn again at each step.
+    """Return the loss of the difference of two policies under confounding that is drawn again at each step.
 
     The loss is the difference without a cause minus the bound W_0 (see the module), in the start state.
 

@@ -3,7 +3,7 @@
 A policy must not be evaluated with the data from which it was learned. Its origin is a mapping with three
 entries: the SHA-256 of the release (``release``), the part (``part``: "train", "held_out" or "whole") and the
 share of the training part (``share``). Arrays and files of policies contain the origin, so that an evaluation
-can reject the policy. A policy without origin is not checked: the user states how it was made.
+can reject the policy. A policy without origin is not checked. The user then states how the policy was made.
 """
 
 from __future__ import annotations

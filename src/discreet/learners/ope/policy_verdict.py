@@ -4,8 +4,9 @@ The gain is that of :func:`discreet.learners.ope.policy_gains.evaluate_policies`
 order of the conditions are those of :mod:`discreet.learners.ope.verdict`. The test reads the whole release
 and all states for every policy, so the choice of a policy does not invalidate it.
 
-**Hidden causes.** Let policy pi take action a with probability w_h(s, a), and act as before with probability
-u_h(s). The lowest value under a cause of strength L that is drawn again at each step is
+**Hidden causes** (unobserved confounders). Let policy pi take action a with probability w_h(s, a), and act as
+before with probability u_h(s). The lowest value under a cause of strength L that is drawn again at each step
+is
 
     V_h(s) = sum_a w_h(s, a) [e P_a y + (1 - e) min_g sum_t g(t) P_a(t) y(t)] + u_h(s) P_b y,  y = w + V_h+1.
 
@@ -55,7 +56,7 @@ def _moves(sums: VisitSums, model: ProjectedModel, weights: Floats, mixed: Float
 
 
 def loss_of_policy(sums: VisitSums, model: ProjectedModel, table: PolicySteps, strength: float) -> float:
-    """Return the loss of a policy's gain under a cause that is drawn again at each step.
+    """Return the loss of a policy's gain under confounding that is drawn again at each step.
 
     - sums : released sums. model : their projected counts.
     - table : the policy.
@@ -108,7 +109,7 @@ def policy_verdict(
     found : Consistency
         Result of the consistency test of the release.
     asked : float
-        Strength of a hidden cause, in [1, 50]. The gain must stay above 0 under such a cause.
+        Strength of an unobserved confounder, in [1, 50]. The gain must stay above 0 under such a confounder.
 
     Raises
     ------

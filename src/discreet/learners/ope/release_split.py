@@ -24,8 +24,8 @@ Users with lucky transitions have high returns. Therefore returns of one part an
 uncorrelated only with :class:`ReturnSteps`. Without them, a policy that was planned from returns of ``train``
 is overestimated with transitions of ``held_out``. Sources: data fission (arXiv 2112.11079) and data thinning
 (arXiv 2301.07276). The split is post-processing: both parts have the guarantee of the release. The random
-stream of the split depends only on the content of the release and on f, so every user of a release gets the
-same parts.
+stream of the split depends only on the content of the release and on f, so everyone who splits the same
+release with the same f gets the same parts.
 
 Values of ``train`` are multiples of 2^-24. If all values of a release are such multiples (for example, with
 discrete noise), the sum of the parts equals the release exactly. For other releases, it is equal up to

@@ -1,50 +1,53 @@
 r"""Confidence intervals after an adaptive study with contexts, from its noisy sums alone.
 
-:class:`~discreet.learners.online.linear_bandit.LinearBandit` chooses actions by what earlier users got, and
-the sums have privacy noise. Least squares and its usual interval are then wrong for two reasons. The design
-depends on earlier errors, and noise in Gram matrices biases the inverse. All intervals here are
+:class:`~discreet.learners.online.linear_bandit.LinearBandit` chooses actions based on the rewards of earlier
+users, and the sums have privacy noise. Least squares and its usual interval are then wrong for two reasons.
+The design depends on earlier errors, and noise in Gram matrices biases the inverse. All intervals here are
 post-processing of released sums, so they cost no privacy budget.
 
 **Linear model.** Suppose that the mean reward of action a is 1/2 + phi^T theta_a + b, with ||theta_a|| <= B.
-The root mean square of b is at most z, over users with their actions and over the given contexts with each
-action. B and z are public. Let G and u be the exact sums of phi phi^T and phi (y - 1/2) over all users, and
-G + E and u + w their noisy values. For the true theta,
+The root mean square of the model error b is at most z. This bound holds for the mean over users with their
+actions, and for the mean over the given contexts with each action. B and z are public. Let G and u be the
+exact sums of phi phi^T and phi (y - 1/2) over all users, and G + E and u + w their noisy values. For the true
+theta,
 
     M = (u + w) - (G + E) theta = sum phi (e + b) + (w - E theta).                                      (1)
 
 1. A plan is a function of earlier releases. Given context and action, the error e has mean 0 and range 1. The
-   noise of the next release is independent of all before. Let V = G / 4 + v I and b = 0. Then exp(x^T M -
-   x^T V x / 2) is a supermartingale for each vector x. G / 4 follows from Hoeffding's lemma. v = s_u^2 + 2
-   s_G^2 B^2 follows from the covariance s_G^2 (||theta||^2 I + theta theta^T) of E theta in a block.
+   noise of the next release is independent of all earlier data and releases. Let V = G / 4 + v I and b = 0.
+   Then exp(x^T M - x^T V x / 2) is a supermartingale for each vector x. G / 4 follows from Hoeffding's lemma.
+   v = s_u^2 + 2 s_G^2 B^2 follows from the covariance s_G^2 (||theta||^2 I + theta theta^T) of E theta in a
+   block.
 2. With the mixture x ~ N(0, I / h) and Markov's inequality, with probability at least 1 - alpha,
 
        M^T (V + h I)^-1 M <= 2 log(1 / alpha) + log det(V + h I) - log det(h I)                         (2)
 
-   (self-normalised bound; Abbasi-Yadkori, Pal and Szepesvari 2011, theorem 1). It holds for every larger V. G
-   is at most G + E + t I, where t bounds the norm of E, except with probability alpha / 10.
-3. V is at least G / 4, and the sum of b^2 over n users is at most n z^2. The part of M from b has therefore a
-   norm of at most 2 z sqrt(n), which is added to the root of (2). Under shuffle privacy, devices round phi
-   towards 0 to multiples of g, which adds B g sqrt(p) to z.
-4. By (1) and (2), theta is in an ellipsoid, also if G + E is singular. As ||theta||^2 <= m B^2 for the m
-   blocks, theta is in every ellipsoid between this one and the ball. The interval of c^T theta is the
-   intersection of what they allow. It holds for all c at the same time, so a policy may be chosen from the
-   same study.
+   (self-normalised bound; Abbasi-Yadkori, Pal and Szepesvari 2011, theorem 1). It holds for every larger V.
+   With probability 1 - alpha / 10, G is at most G + E + t I, where t bounds the norm of E.
+3. V is at least G / 4, and the sum of b^2 over n users is at most n z^2. Therefore the part of M that is due
+   to b has a norm of at most 2 z sqrt(n). This bound is added to the square root of (2). Under shuffle
+   privacy, devices round phi towards 0 to multiples of g, which adds B g sqrt(p) to z.
+4. By (1) and (2), theta is in an ellipsoid, even if G + E is singular. Because ||theta||^2 <= m B^2 for the m
+   blocks, theta is also in a ball. It is therefore in every ellipsoid that is a convex combination of the two
+   constraints. The interval of c^T theta is the intersection of the intervals from these ellipsoids. The
+   intervals hold for all c at the same time, so a policy may be chosen from the same study.
 
 The Skellam noise of shuffle privacy counts as Gaussian noise of the same variance.
 
 **Without a model.** Let the last feature be an intercept. It is f / R with f = min(1, R / ||g||). The last
-entry of u, times R, is then the sum of f (y - 1/2). Users within a batch are independent draws, as their
-plan was fixed before. The mean of f (y - 1/2) has a variance of at most 1 / (4 n) plus that of the noise. The
-mean of 1 - f is at most (1 - mean of f^2) / (1 + least f), where the mean of f^2 comes from the Gram
-matrices. It is 0 if R is at least the largest ||g||. Half of it is added on both sides. (Under shuffle
-privacy, R is the inverse of the rounded intercept.)
+entry of u, times R, is then the sum of f (y - 1/2). Users within a batch are independent draws, because their
+plan was fixed in advance. The mean of f (y - 1/2) has a variance of at most 1 / (4 n) plus that of the noise.
+The mean of 1 - f is at most (1 - mean of f^2) / (1 + least f), where the mean of f^2 comes from the Gram
+matrices. It is 0 if R is at least the largest ||g||. Half of this bound is added on both sides. (Under
+shuffle privacy, R is the inverse of the rounded intercept.)
 
 - Last batch: the mean reward of the policy that these users followed.
 - First batch: each of A actions has the probability 1 / A. The mean of A f (y - 1/2) (1[a] - 1[b]) is the
   mean effect of a instead of b over users.
 
 Intervals without a model use the normal approximation for the sampling error of one batch. Users who were
-reported as absent add nothing to the sums, but count in n, so they count as a reward of 1/2.
+reported as absent add nothing to the sums but are included in n. Such a user therefore has the same effect as
+a reward of 1/2.
 """
 
 from __future__ import annotations
@@ -82,14 +85,14 @@ class StudyInterval:
     Attributes
     ----------
     estimate, low, high : float
-        Centre of the interval, and its ends, which are within the possible values.
+        Centre of the interval, and its ends, clipped to the possible values.
     level : float
         Confidence level.
     method : "linear model", "random users" or "last users"
     users : int
         Number of users whose sums were used.
     conditions : str
-        Sentences that state what must be true for the interval to hold.
+        Sentences that state the assumptions of the interval.
     refuted : bool
         True if the sums contradict the conditions. The interval then contains all possible values.
     """
@@ -107,7 +110,7 @@ class StudyInterval:
 
     @property
     def shown(self) -> bool:
-        """True if the interval does not contain 0 and nothing is refuted. It is meant for effects."""
+        """True if the interval excludes 0 and the sums do not contradict the conditions. For effects."""
         return not self.refuted and (self.low > 0.0 or self.high < 0.0)
 
     def __str__(self) -> str:
@@ -121,7 +124,7 @@ class StudyInterval:
 class _Ellipsoid(NamedTuple):
     """Set of coefficients by (2), in the eigenvectors of its quadratic form.
 
-    Blocks are those that were asked for.
+    The set covers only the requested blocks.
     """
 
     vectors: Floats  # (m, p, p)
@@ -145,13 +148,13 @@ class StudyInference:
     level : float in (0, 1)
         Confidence level of each interval.
     bound : float, optional
-        Largest norm B of the coefficients of one action, above 0. None: R / 2 (per action) or 1/2 (shared).
-        A linear basis with an intercept has norms of at most R / 2 if the model's means are in [0, 1] for all
-        contexts within the ranges. Public: do not choose it by the data.
+        Largest norm B of the coefficients of one action, above 0. None: R / 2 (per action) or 1/2 (shared). A
+        linear basis with an intercept has norms of at most R / 2 if the model's means are in [0, 1] for all
+        contexts within the ranges. This number must be public: do not compute it from the data.
     misfit : float in [0, 1]
         Largest root mean square z of the distance between mean rewards and the linear model, over users and
-        over given contexts. Public. Linear rewards are not linear in features that the map shortens; see
-        ``radius``.
+        over given contexts. Public. If the map rescales long feature vectors (``radius``), linear rewards are
+        not linear in the rescaled features.
 
     Raises
     ------
@@ -399,9 +402,9 @@ class StudyInference:
 
     @property
     def _intercept(self) -> float:
-        """Largest value of the last feature, inverted. Raises ``ValueError`` if the map has no intercept.
+        """Reciprocal of the largest value of the last feature. ``ValueError`` if the map has no intercept.
 
-        It is R, except under shuffle privacy, where features are rounded towards 0.
+        The result is R. Under shuffle privacy it differs from R, because features are rounded towards 0.
         """
         if not self.features.intercept:
             raise ValueError("intercept = False: must be True for an estimate without a model")

@@ -1,8 +1,8 @@
-"""Verdicts on a gain: they state whether the gain is shown, and under which condition.
+"""Verdicts on a gain: whether the data show the gain, and the condition for this conclusion.
 
-A gain with an interval above 0 is evidence for a real gain only if no unrecorded cause affects both action
-and outcome. Such a cause is called a hidden cause. A release cannot exclude hidden causes. A verdict
-therefore tests four further conditions, in this order.
+A gain with an interval above 0 is evidence for a real gain only if no unobserved confounder affects both
+action and outcome. Such a confounder is called a hidden cause. A release cannot exclude hidden causes. A
+verdict therefore tests four further conditions, in this order.
 
 1. The released sums do not contradict each other (:mod:`discreet.learners.ope.consistency_test`).
 2. The recorded state does not omit a variable whose effect is as large as the gain.
@@ -17,8 +17,8 @@ factor is for lasting causes, which stay the same over the steps of an episode.
 Causes that are drawn again at each step cannot be detected in a release. For them, the verdict only compares
 their factor with ``asked``. The consistency test can detect lasting causes that act on later steps. If the
 gain is computed from returns, the noise of transitions is large and the test has little power. In this case,
-a hint (p below 0.05 in either comparison) is enough to reject the claim. Some lasting causes are still not
-detected: docs/decision-points.md states how many, and in which environments
+the claim is already rejected if p is below 0.05 for contrasts or for levels (a hint). Some lasting causes are
+still not detected: docs/decision-points.md states how many, and in which environments
 (``benchmarks/studies/hidden_causes.py``).
 
 All computations are post-processing of one release, so they cost no privacy budget.
@@ -93,7 +93,7 @@ class IntervalEstimate:
 class PolicyAnswer(IntervalEstimate):
     """Estimate of a policy's gain over the behaviour policy, on data from which it was not learned.
 
-    model : part of the standard deviation from the models in the question.
+    model : part of the standard deviation that is due to the models in the query.
     """
 
     model: float
@@ -105,9 +105,9 @@ class Verdict:
 
     - kind : one of ``KINDS``.
     - gain : gain of the policy over the behaviour policy.
-    - asked : strength of a hidden cause that is drawn again at each step. The gain must stay above 0 under
-      such a cause.
-    - cause : largest strengths of hidden causes under which the gain stays above 0.
+    - asked : strength of an unobserved confounder that is drawn again at each step. The gain must stay above
+      0 under such a confounder.
+    - cause : largest strengths of unobserved confounding under which the gain stays above 0.
     - consistency : result of the consistency test of the release.
     - covered : share of the first visits to changed states that the test covers.
     - hinted : True if the test has little power and gives a hint of a contradiction.
@@ -128,14 +128,15 @@ class Verdict:
 
     @property
     def shown(self) -> bool:
-        """Return True if the gain is shown, provided that hidden causes are not stronger than ``cause``."""
+        """Return True if the gain is shown for unobserved confounders not stronger than ``cause``."""
         return self.kind == "shown"
 
 
 def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency | None = None) -> Verdict:
     """Return the verdict on the policy that changes the first ``count`` states of a path.
 
-    - asked : strength of a hidden cause, in [1, 50]. The gain must stay above 0 under such a cause.
+    - asked : strength of an unobserved confounder, in [1, 50]. The gain must stay above 0 under such a
+    confounder.
     - found : result of the consistency test of the same release. If it is None, the test is run.
 
     Raises ``ValueError`` if ``asked`` is out of range or ``count`` is not a point of the path.
@@ -157,8 +158,8 @@ def would_show(path: Path, count: int, asked: float = ASKED) -> bool:
     """Return True if the gain is shown, provided that the consistency test finds no contradiction.
 
     The test is not run, because it takes most of the time of a verdict. Forecasts use this function: they
-    simulate releases of an environment without hidden causes. In such releases, the test rejects at most once
-    in a thousand times.
+    simulate releases of an environment without unobserved confounders. In such releases, the test rejects at
+    most once in a thousand times.
     """
     if not path.clear(count):
         return False
@@ -177,7 +178,7 @@ def kind_of(count: int, gain: Gain, found: Consistency, strong: bool, checked: b
     - count : number of changed states.
     - gain : gain of the policy.
     - found : result of the consistency test.
-    - strong : True if the gain stays above 0 under a hidden cause of the required strength.
+    - strong : True if the gain stays above 0 under an unobserved confounder of the required strength.
     - checked : True if a contradiction could have been detected.
     """
     if not count:

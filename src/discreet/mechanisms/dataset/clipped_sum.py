@@ -1,31 +1,31 @@
-r"""Noisy sum of clipped vectors, one vector per user. Its loss equals that of a release about other users.
+r"""Noisy sum of clipped vectors, one per user, with the same privacy loss as a release about other users.
 
 Users are in two groups, and each user is in one group. The group of a user is a function of the user's
 identifier and of a key, and not of the user's record. Neighbouring data sets differ in the whole record of
 one user, and the user's identifier stays the same. Therefore the users in each group are the same in both
 data sets, and all records in one of the groups are the same. The first group answers a release with record R.
-The question to the second group can depend on everything that was released from the first group:
+The query to the second group can depend on everything that was released from the first group:
 
 - if the changed record is in the first group, the loss is that of R. Given this release, the sum of the
   second group has the same distribution in both data sets, so it is post-processing;
 - if the changed record is in the second group, the first release has the same distribution in both data sets.
-  Given any value of this release, the question is a fixed function, and the loss is that of the sum.
+  Given any value of this release, the query is a fixed function, and the loss is that of the sum.
 
 The loss of one user is thus the larger of the two losses (parallel composition). :meth:`ClippedSum.matching`
 makes them equal. If the identifier changes too, the user can leave one group and enter the other. The two
 losses are then added.
 
-**Sensitivity.** For every user, the question computes a vector y of k numbers. Let v = y / C. If the norm of
-v is above 1, v is scaled down to norm 1. The norm is l2 for Gaussian noise and l1 for Laplace noise. C > 0 is
+**Sensitivity.** For every user, the query computes a vector y of k numbers. Let v = y / C. If the norm of v
+is above 1, v is scaled down to norm 1. The norm is l2 for Gaussian noise and l1 for Laplace noise. C > 0 is
 public, and can depend on the first release. Coordinates are then truncated towards 0 to multiples of 1 /
 GRID. Truncation does not increase a norm. So each user adds an integer vector of norm at most GRID. If one
 user's record is replaced, the triangle inequality gives
 
     ||v - v'|| <= ||v|| + ||v'|| <= 2,
 
-This bound holds for any k and in either norm. The bound is attained at v = -v'. In units of y, the bound is 2
-C. Scale and loss do not depend on C, so the privacy record is known before any data are read. A vector with
-an entry that is not finite counts as zero.
+This bound holds for any k and for both norms. The bound is attained at v = -v'. In units of y, the bound is 2
+C. The noise scale and the loss do not depend on C, so the privacy record is known before any data are read. A
+vector with an entry that is not finite counts as zero.
 
 The sums are integers below 2^52 in units of the grid (:meth:`ClippedSum.check_people`). Secure noise is
 discrete, on the same grid (:func:`~discreet.core.rng.checked_on_grid`).
@@ -160,15 +160,14 @@ class ClippedSum:
         # division by the largest entry avoids overflow and underflow
         parts = given / np.where(most > 0.0, most, 1.0)[:, None]
         own = np.abs(parts).sum(axis=1) if self.laplace else np.sqrt((parts * parts).sum(axis=1))
-        # a warning would reveal data; an infinite norm counts as a long vector
+        # a warning would reveal data; a vector with infinite norm is scaled down like any long vector
         with np.errstate(all="ignore"):
             length = most / clip * own
             factor = np.where(length <= _MARGIN, most / clip, _MARGIN / np.where(own > 0.0, own, 1.0))
         return np.trunc(parts * factor[:, None] * GRID).astype(np.int64)
 
     def release(self, vectors: ArrayLike, clip: float, randomness: Randomness) -> Floats:
-        """Return the (k,) noisy sum, in units of C. Every call draws new noise and spends the loss of the
-        record.
+        """Return the (k,) noisy sum, in units of C. Each call has the privacy loss of the record.
 
         vectors : (n, k) numbers, one row per user. clip : C > 0. randomness : source of the noise that fits
             ``noise``.

@@ -5,31 +5,31 @@ noise of one sum over all users does not depend on that number. The methods ``su
 be called any number of times. Then ``release`` is called once.
 
 Guarantee. Each user is in one noisy sum with at most m = ``query.episodes`` episodes. The session enforces
-this limit. Users are submitted in the order of their numbers, so the episodes of a user are adjacent. Only
-the last user and the number of that user's episodes must be stored. The sensitivity to a replaced user is
-derived in :class:`~discreet.core.count_query.CountQuery`. The scales are those of ``Central.start(query,
-Schedule.one_shot(n))`` for any n, and the guarantee is the same. Noise is independent between cells and is
-drawn after all records were added. The steps are parts of one vector and form one release, even if only some
-of them are read.
+this limit. Users are submitted in the order of their numbers, so the episodes of a user are adjacent.
+Therefore the session stores only the last user's number and the number of that user's episodes. The
+sensitivity to a replaced user is derived in :class:`~discreet.core.count_query.CountQuery`. The scales are
+those of ``Central.start(query, Schedule.one_shot(n))`` for any n, and the guarantee is the same. Noise is
+independent between cells and is drawn after all records were added. The steps are parts of one vector and
+form one release, even if only some of them are read.
 
 The code ensures the guarantee as follows:
 
 - All records of a call are copied, and the copies are checked before any record is added. Users are counted
   before their records are added, so an interrupt can lose records but never adds uncounted ones.
 - The session deletes its tables before the release is created, so there is at most one release.
-- A step is marked as used before its noise is drawn. An interrupt inside a step loses the step and ends the
-  release. The exact counts of a step are deleted before the noisy counts are returned.
+- A step is marked as used before its noise is drawn. If an interrupt occurs inside a step, this step is lost
+  and the release ends. The exact counts of a step are deleted before the noisy counts are returned.
 - Session and release cannot be copied, pickled or used in another process (:mod:`discreet.core.lifecycle`).
 
 Memory. A transition cell takes four bytes (exact for fewer than 2^32 episodes), and a reward cell takes
 eight. There is one table for each step. For S = 716, A = 25 and H = 20 without a mask, the 2.6e8 cells take
-1.0 GB of address space. Only the parts with visited cells use memory. A release processes one step at a time.
-For this step it needs memory for the noisy sums (eight bytes for each cell) and one block of noise for each
-processor core.
+1.0 GB of address space. Physical memory is used only for the parts with visited cells. A release processes
+one step at a time. For this step it needs memory for the noisy sums (eight bytes for each cell) and one block
+of noise for each processor core.
 
 Rewards. With exact noise (:class:`~discreet.core.rng.Secure`), a reward that is not a multiple of 1 /
 reward_grid is rounded randomly and without bias to such a multiple. With other noise, it is rounded to the
-nearest multiple of 2^-20 and summed exactly. Sums then depend neither on the order of users nor on the
+nearest multiple of 2^-20 and summed exactly. The sums then do not depend on the order of users or on the
 chunks. Both kinds of rounding keep rewards in [0, 1], so no sensitivity increases.
 """
 

@@ -6,9 +6,9 @@ Store, send and delete it like the trajectories themselves.
 
 Contents. A partial aggregate has one table for every counted step (or one table for all steps together if
 they are pooled). The table contains the number of times that each pair was followed by each state, and the
-sum of the rewards of each pair in units of 1 / ``grid``. All these numbers are integers, so sums depend
-neither on the order of users nor on the machine that counted them. Two partial aggregates of the same users
-are equal bit for bit. Two releases of them with the same noise are also equal bit for bit
+sum of the rewards of each pair in units of 1 / ``grid``. All these numbers are integers, so sums do not
+depend on the order of users or on the machine that counted them. Two partial aggregates of the same users are
+equal bit for bit. Two releases of them with the same noise are also equal bit for bit
 (:meth:`OneShotSession.submit_tally
 <discreet.mechanisms.dataset.dataset_release.OneShotSession.submit_tally>`). Visits, and counts pooled over
 steps, can be computed from these numbers. Group returns, clipped rewards and pooled first visits cannot be
@@ -21,24 +21,24 @@ rounded to the nearest multiple of 2^-20. Both kinds of rounding keep rewards in
 increases.
 
 Disjoint users. A user must not be in two partial aggregates that are merged, because the user's contribution
-would then be twice as large as the noise allows. A new partial aggregate gets a random mark. A merged partial
-aggregate has the marks of both, and a file contains all marks. Two partial aggregates with a common mark have
-users in common, so merging them raises an error. Examples are a partial aggregate merged with itself, a file
-that was read twice, and two continuations of one file. If two machines counted the same user independently,
-the marks do not show this. Only the data curators can prevent this.
+would then be twice as large as the noise allows. A new partial aggregate gets a random identifier (mark). A
+merged partial aggregate has the marks of both parts, and a file contains all marks. Two partial aggregates
+with a common mark have users in common, so merging them raises an error. Examples are a partial aggregate
+merged with itself, a file that was read twice, and two continuations of one file. If two machines counted the
+same user independently, the marks do not show this. Only the data curators can prevent this.
 
 Partial aggregates can be merged in any order. A user who is added afterwards must have a number above all
 numbers in the merged partial aggregates. The last user in them is the only exception: this user's remaining
-episodes can still be added. If two partial aggregates end with the same user number, the number of remaining
-episodes is computed as if their last users were one user.
+episodes can still be added. If two partial aggregates have the same last user number, they are assumed to
+have the same last user. The number of remaining episodes is computed for this one user.
 
 Limits. Counts are 32-bit integers, and rewards are summed exactly in float64. Data that could exceed one of
 these ranges are rejected before any data are added. Users are counted before their records are added, so an
 interrupt can lose records but never adds uncounted ones.
 
 A file has the layout of :mod:`discreet.mechanisms.saved_state.state_file` with another header. The file is
-written in the target's folder with mode 0600 and then renamed. No existing file is overwritten. When data are
-read from bytes, the following properties are checked:
+written in the target's folder with mode 0600 and then renamed. An existing file is never overwritten. When
+data are read from bytes, the following properties are checked:
 
 - sizes and kinds of all tables;
 - the number of records at each step, which must fit the number of episodes;
@@ -305,7 +305,7 @@ class PartialAggregate:
         self._check_room(f"other: has {other._people} people", other._episodes)
         checks.integer("other.people", other._people, 0, 2**62 - self._people)
         marks, last = sorted((*self._marks, *other._marks)), self._later(other)
-        # This is one statement without a function call, so an interrupt cannot split it. It comes before the
+        # This is one statement without a function call, so an interrupt cannot split it. It runs before the
         # sums change.
         self._marks, self._last, self._people, self._episodes = (
             marks, last, self._people + other._people, self._episodes + other._episodes,

@@ -12,11 +12,11 @@ earlier answers, but the mu_i must not. By adaptive composition all answers toge
 sum mu_i^2, known before data are read.
 
 Halves. Each user is in only one half. Therefore questions about one half of the users (``half``) compose only
-with questions about the same half. The argument requires that no user's half depends on another user's
-record. Under exact noise each user's half is drawn independently with probability 1/2. The argument holds
-given all these draws, so it also holds for their mixture. The halves must not depend on the order of
-submission. (Readers number users by the position of their rows in the files, so one user's rows could change
-the halves of all other users.) Seeded sessions, which protect no data, use positions.
+with questions about the same half. This requires that no user's half depends on another user's record. Under
+exact noise, each user's half is drawn independently with probability 1/2. The guarantee holds given all these
+draws, so it also holds for their mixture. The halves must not depend on the order of submission. (Readers
+number users by the position of their rows in the files, so one user's rows could change the halves of all
+other users.) Seeded sessions, which protect no data, use positions.
 
 A user may have up to m episodes (``episodes``). A change of one user's data then changes up to m episodes,
 and a sum changes by the total of these m changes. The joint norms in the lemmas satisfy the triangle
@@ -28,8 +28,8 @@ contribution.
 
 A plan may instead give each question an epsilon, for Laplace noise and pure epsilon-DP. Noise scales are
 computed from the l1 sensitivities of :mod:`discreet.mechanisms.linear.sensitivities` with the declared bound
-of ||phi||_1. The total epsilon is the sum over all parts of all questions. Laplace noise must be far larger
-unless features are one-hot or on a simplex.
+of ||phi||_1. The total epsilon is the sum over all parts of all questions. Laplace noise is much larger than
+Gaussian noise unless features are one-hot or on a simplex.
 
 Centre and scale of a response are computed from the public array over *all* states (``span="values"``), never
 only over visited states. Centre and scale affect only the noise scale. The bounds of features are certified
@@ -52,12 +52,12 @@ Sums are computed in 64-bit integers, and the noise is discrete Gaussian (or Lap
 results are functions of the noisy integer sums. Each question has rho = mu_i^2 / 2, and questions are
 composed as zCDP.
 
-The guarantee uses zCDP instead of privacy-loss distributions for the following reason. The shift vector of a
+The guarantee uses zCDP instead of privacy-loss distributions, for the following reason. The shift vector of a
 question, and the noise scale in grid units, depend on arrays that were chosen from earlier answers. For each
 question, numerical composition needs one pair of distributions that dominates all possible shifts and scales.
 For several coordinates of discrete Gaussian noise the l2 norm of the shift does not determine such a pair.
-The Renyi bound mu_i^2 / 2 holds for every direction and every scale. The disadvantage is that the conversion
-from zCDP to (epsilon, delta) needs 6 to 11 % more noise.
+The Renyi bound mu_i^2 / 2 holds for every direction and every scale. The disadvantage of zCDP is its
+conversion to (epsilon, delta), which needs 6 to 11 % more noise.
 """
 
 from __future__ import annotations
@@ -265,8 +265,8 @@ class ResponseSession(Saveable):
     features : Features
         Features phi (S, A, d) with certified bounds.
     plan : sequence of Question
-        All questions that will be asked, in order. Either all questions have mu, or all have epsilon, or none
-        has a budget.
+        All questions that will be asked, in order. There are three possibilities: all questions have mu, all
+        questions have epsilon, or no question has a budget.
     randomness : Seeded or Secure
         Source of the noise.
     episodes : int

@@ -6,16 +6,16 @@ visits of phi phi^T and of phi (y - 1/2) are released once, separately for each 
 
 Neighbours: all visits of one user are replaced. The number of users is public.
 
-Sensitivity. At most m visits of each user count. A change of the data is therefore a sum of m changes of one
-visit each, where a visit that is absent adds zeros. By :mod:`discreet.device.context_form`, one change has at
-most the loss mu_1 of lemma 3 of :mod:`discreet.mechanisms.linear.sensitivities` at the given noise scales,
-and this loss is a norm of the change. The triangle inequality gives m mu_1. Users with m equal visits attain
-it. An absent visit is within the bound, since its squared loss against zeros is alpha / 2 + beta / 4. The
-value of lemma 3 at t = 0 is alpha + beta / 2. At equal scales of matrices and responses, the noise has the
+Sensitivity. At most m visits of each user are used. A change of the data is therefore a sum of m changes of
+one visit each, where a visit that is absent adds zeros. By :mod:`discreet.device.context_form`, one change
+has at most the loss mu_1 of lemma 3 of :mod:`discreet.mechanisms.linear.sensitivities` at the given noise
+scales, and this loss is a norm of the change. The triangle inequality gives m mu_1. Users with m equal visits
+attain it. The bound also covers an absent visit: its squared loss is alpha / 2 + beta / 4, and the value of
+lemma 3 at t = 0 is larger, alpha + beta / 2. At equal scales of matrices and responses, the noise has the
 scale s = 1.25 m / mu, for any number of actions.
 
-The choice of the visits that count must not depend on other users' visits. It can be random
-(:mod:`discreet.data.context_visits`).
+If a user has more than m visits, the choice of m visits must not depend on other users' visits. The choice
+can be random (:mod:`discreet.data.context_visits`).
 
 Exact noise (secure randomness). Each phi is truncated towards 0 to multiples of 2^-12, so its norm does not
 grow. Targets are rounded at random to multiples of 1/g in [0, 1]. Sums are integers, and noise is discrete
@@ -55,7 +55,7 @@ _MOST_VISITS = 2**27  # up to this number, sums of products below 2^24 are exact
 
 @dataclass(frozen=True, eq=False)
 class Visits:
-    """Visits of users, one row for each visit. It is raw data.
+    """Visits of users, one row for each visit. Visits are raw data.
 
     users : (n,) int64, number of the user of each visit, never decreasing.
 
@@ -77,7 +77,7 @@ class Visits:
         return len(self.actions)
 
     def of(self, chosen: Any) -> Visits:
-        """Return the visits at these indices, or where a boolean array is True."""
+        """Return the visits at these indices, or the visits for which a boolean array is True."""
         return Visits(self.users[chosen], self.contexts[chosen], self.actions[chosen], self.targets[chosen])
 
 
@@ -89,7 +89,7 @@ class ContextRelease:
 
     visits : m, the largest number of visits of one user.
 
-    users : number of users, also those without a visit.
+    users : number of users, including those without a visit.
 
     gram : (A, p, p) noisy sums of phi phi^T by action.
 
@@ -157,7 +157,7 @@ class ContextSums(Guarded):
         if not mechanism.records:
             return (), no_guarantee(kind)
         (one,) = mechanism.records
-        # the noise of the mechanism is for one visit; it is drawn m times as large
+        # the scales of the mechanism are for one visit, so the noise is multiplied by m
         larger = {name: self.visits * scale for name, scale in mechanism.scales.items()}
         if self._grid is not None and (
             reason := mechanism.inexact(self.query, mechanism.noise, larger, self._grid, None)
@@ -174,7 +174,7 @@ class ContextSums(Guarded):
 
     @property
     def users(self) -> int:
-        """Number of users so far, also those without a visit."""
+        """Number of users so far, including those without a visit."""
         return self._users
 
     def _drop(self) -> None:
@@ -184,7 +184,8 @@ class ContextSums(Guarded):
     def submit_many(self, visits: Visits, users: int | None = None) -> None:
         """Add the visits of users, each of whom is in one call only.
 
-        visits : at most m rows for each user. ``users`` : number of users in the call, if some have no visit.
+        visits : at most m rows for each user. ``users`` : number of users in the call; needed if some of them
+        have no visit.
 
         Raises ``ValueError`` if a user has more visits or was in an earlier call, or if a value is out of
         range.

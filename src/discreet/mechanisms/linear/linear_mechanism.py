@@ -272,8 +272,8 @@ class LinearMechanism(SumMechanism):
 
         senders : number of devices that sent a message, under local trust.
 
-        noises : number of closed batches. None: all scheduled batches. If a scheduled release is skipped, two
-            batches are merged into one.
+        noises : number of closed batches. None: all scheduled batches. If a scheduled release is skipped, its
+            batch is merged with the next one.
         """
         if n == 0 or self.stream == "exact":
             return 0.0, 0.0

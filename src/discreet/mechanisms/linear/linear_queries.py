@@ -162,8 +162,8 @@ class Pair:
         Share of the pair in the budget of the query.
     ratio
         Ratio of the noise scale of the matrix to that of the vector, equal to the bound of the features. With
-        this ratio the unit of the features does not matter (if features are multiplied by c, the scales are
-        multiplied by c^2 and c).
+        this ratio, the result does not depend on the unit of the features (if features are multiplied by c,
+        the scales are multiplied by c^2 and c).
     """
 
     matrix: str

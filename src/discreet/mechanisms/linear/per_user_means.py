@@ -170,5 +170,5 @@ def noisy(sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Floats:
 
 
 def guaranteed(record: MechanismRecord, delta: float, randomness: Source) -> Guarantee:
-    """Return the guarantee for the sums in ``record``. All these sums are about the same users."""
+    """Return the guarantee for the sums in ``record``. All these sums contain data of the same users."""
     return guarantee_of("central", [record], randomness=randomness, delta=delta)

@@ -7,15 +7,15 @@ until e^epsilon is about S^2. For few users reports are less noisy. For many use
 The comparison is made at a number of users at which the learner cannot yet distinguish good actions:
 
 - :func:`weighed_error` usually compares at the n for which the standard deviation of a rate, u / sqrt(n), is
-  1 % (the noise of reports is then 100 u^2). If a twentieth of all users is a larger number, it compares at
-  that number. If the last release is earlier, it compares at the last release. With many users, only a small
-  share of them arrives before the learner has useful estimates. Errors after that increase the regret of all
+  1 % (the noise of reports is then 100 u^2). If 1/20 of all users is a larger number, the comparison is made
+  at that number. If the last release is earlier, it is made at the last release. With many users, only a
+  small share of them arrives before the learner has useful estimates. Later errors increase the regret of all
   remaining users.
-- :func:`reports_pay` is the same rule for a decision before the query is known. The function compares 100
-  u^2, or the value at a twentieth of the users, with 10 sqrt(2) 2 H / (0.8 epsilon), the noise of batches
-  that grow by 2 %. For few users the rule is u^2 epsilon <= 0.35 H. The code uses 0.33 H as a margin.
+- :func:`reports_pay` applies the same rule before the query is known. The function compares 100 u^2, or the
+  value at 1/20 of the users, with 10 sqrt(2) 2 H / (0.8 epsilon), the noise of batches that grow by 2 %. For
+  few users the rule is u^2 epsilon <= 0.35 H. The code uses 0.33 H as a margin.
 
-The 1 % and the twentieth were chosen by measurements on the training environments
+The values 1 % and 1/20 were chosen by measurements on the training environments
 (``benchmarks.leaderboard.env_suites.TRAINING``).
 
 Learners are allowed to call this module, because it uses only sizes and epsilon.

@@ -8,7 +8,7 @@ rejected before their nonce is read, so the nonces of closed plans need not be s
 the saved state.
 
 A nonce is recorded before its sender is counted. An interrupt between these two steps loses a message, and
-the plan still expects one user (``absent`` can count that user). In the opposite order, one user could be
+the plan still expects one user (``absent`` can count that user). With the opposite order, one user could be
 counted twice.
 """
 

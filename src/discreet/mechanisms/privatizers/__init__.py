@@ -30,9 +30,9 @@ common factor is then set so that the *joint* loss is exactly the budget:
   (:mod:`discreet.core.count_mechanism`).
 
 ``calibration="published"`` uses the scale of the papers instead, 3 H log(K) / epsilon for each node of the
-tree or 3 H / epsilon for each user. Two facts differ from the papers: the sensitivity to the replacement of a
-trajectory is 2 H, not H, and a user is in ceil(log2 K) nodes. The guarantee therefore states the actual
-epsilon.
+tree or 3 H / epsilon for each user. The papers use two values that are not correct here: the sensitivity to
+the replacement of a trajectory is 2 H, not H, and a user is in ceil(log2 K) nodes. The guarantee therefore
+states the actual epsilon.
 
 Sources: Chowdhury and Zhou 2021 and Qiao and Wang 2023 (central and local privatizers).
 """

@@ -155,8 +155,8 @@ class Budgeted(Knobs):
 
         laplace, gaussian : False excludes this kind of noise.
 
-        fresh : True if each noise is drawn after the records that it protects. Numerical accounting requires
-            this.
+        fresh : True if every draw of noise is made after the records that it protects. Numerical accounting
+            requires this.
         """
         mu = self._target_mu(discrete)
         options: list[tuple[AdditiveNoise, Floats, float]] = []
@@ -214,7 +214,7 @@ class Budgeted(Knobs):
         return self.delta or _STATED_DELTA
 
     def _stated(self, query: CountQuery, noise: AdditiveNoise, randomness: Randomness, fresh: bool) -> Stated:
-        """Return the form of the guarantee's statement: delta, nominal epsilon and kind of accounting."""
+        """Return the options of the guarantee: delta, nominal epsilon and kind of accounting."""
         numerical = self._numerical(query, noise, isinstance(randomness, Secure), fresh)
         numerical = numerical and (grid_of(randomness) or 1) <= FINEST_ACCOUNTED
         return Stated(self.stated_delta, self.epsilon, numerical)
@@ -241,9 +241,9 @@ class Budgeted(Knobs):
 
 @lru_cache(maxsize=32)
 def _sensitivity(query: SumQuery, norm: Norm, weights: tuple[tuple[str, float], ...]) -> float:
-    """Return ``query.sensitivity(norm, dict(weights))``. Each choice of a mechanism asks several times.
+    """Return ``query.sensitivity(norm, dict(weights))`` from a cache, because it is needed several times.
 
-    A guarantee does not use these kept values: the mechanism computes its loss again.
+    Guarantees do not use the cached values: the mechanism computes its loss again.
     """
     return query.sensitivity(norm, dict(weights))
 

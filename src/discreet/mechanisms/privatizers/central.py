@@ -63,7 +63,7 @@ DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)
 
 
 def _fresh(walk: Walk) -> bool:
-    """Return True if each noise is drawn after the records that it protects.
+    """Return True if every draw of noise is made after the records that it protects.
 
     The result is True for trees with a known number of time steps. All levels of such a tree have equal
     noise.
@@ -335,10 +335,10 @@ class Central(Budgeted, Proposes):
         if self.release == "reports":
             found.append(self._reported(query, schedule))
         elif self._may_report and self._reports_fit(query, schedule):
-            # raised if epsilon is too small for the grid of the reports' probabilities
+            # raised if epsilon is too small for the grid of the probabilities of reports
             with suppress(ValueError):
                 found.append(self._reported(query, schedule))
-        # A single release has no earlier noise, so correlation is impossible.
+        # A single release has no earlier noise with which its noise could be correlated.
         alone = schedule.final and schedule.releases == 1
         if self._correlated or (self.release == "auto" and schedule.reads == "sums" and not alone):
             leaves = leaves_of(schedule, self.leaf or "batch")
@@ -492,8 +492,8 @@ class Central(Budgeted, Proposes):
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
         """Return the mechanism for ``query`` and ``schedule``, with its guarantee, before data are read.
 
-        The kind of ``randomness`` determines whether noise must be exact. Raises ``ValueError`` if query and
-        schedule do not fit the budget.
+        The kind of ``randomness`` determines whether noise must be exact. Raises ``ValueError`` if no
+        mechanism for this query and schedule meets the budget.
         """
         check_source(randomness)
         if has_batches(schedule):

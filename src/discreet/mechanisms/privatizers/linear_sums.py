@@ -354,8 +354,7 @@ def linear_central(
         for choice in central_choices(spec, schedule, randomness, release, leaf, optimal):
             scales = query.calibrated(noise, loss, choice.nodes)
             if grid is None or not LinearMechanism.inexact(query, noise, scales, grid, choice.walk):
-                # if this is not reached, the noise is outside the range of the exact sampler, and the next
-                # stream is tried
+                # otherwise the noise is outside the range of the exact sampler, and the next stream is tried
                 break
     strategy = Prefixes(choice.walk, choice.leaf) if choice.walk else Batches()
     return LinearMechanism(
@@ -418,9 +417,9 @@ def _questions(query: LinearQuery, schedule: Schedule, noise: Noise | None, loss
     """Return the planned questions for responses, round by round. Each round starts with the last step.
 
     The mu_h^2 (or epsilon) of a question is proportional to the query's share of step h. There is one round
-    at each release, or there are ``schedule.answers`` rounds. In the second case the learner decides from
-    earlier output (the growth of the determinant) at which releases it asks a round of questions. Some rounds
-    can then remain unused.
+    at each release, or there are ``schedule.answers`` rounds. With ``schedule.answers``, the learner decides
+    from earlier releases (growth of the determinant) at which releases it makes a round of queries. Some
+    rounds can then remain unused.
     """
     if not isinstance(query, GramQuery) or not query.requeries:
         return []

@@ -59,13 +59,14 @@ class Shuffle(Knobs, Proposes):
         ``bits`` (default): each device adds random bits (flips) to every counter. ``amplified``: each device
         sends one locally private report of a few random steps
         (:mod:`discreet.mechanisms.shuffle.amplified_session`). With ``amplified`` the sums have more noise,
-        and a device needs few random draws. ``calibration`` and ``weights`` do not apply to ``amplified``.
+        but a device needs fewer random draws. ``calibration`` and ``weights`` do not apply to ``amplified``.
         The query sets the share of the reports that are about rewards.
     calibration : "joint", "composed", "basic" or "published"
         Rule for the number of flips (:mod:`discreet.accounting.binomial_noise`).
     dishonest : float
         Share in [0, 1) of a batch's users who can omit their flips or be absent without loss of privacy for
-        the other users. If all users are honest, the noise variance is proportional to 1 / (1 - dishonest).
+        the other users. If all users are honest, the variance of the noise is proportional to 1 / (1 -
+        dishonest).
     weights : tuple of float
         Shares of the budget of the families, in the order of the query. They sum to 1. None: the shares that
         the query sets. The variance of an estimate's noise is proportional to 1 / share, so equal shares give

@@ -23,10 +23,10 @@ also compute a valid checksum. The file contains exact sums of users' data and t
 records of users if the session stores records. The file is created with mode 0600. Store it only where raw
 data are allowed.
 
-A state must exist in one place. If two sessions continued from the same state, both would contain the same
-earlier users and noise. Each session would add other users and fresh noise. The guarantee of one session does
-not cover the releases of both. Two protocols, for writing a file and for taking a state from it, ensure that
-a crash or interrupt never creates two usable copies. The protocols also ensure that the only copy is never
+Only one usable copy of a state may exist. Two sessions that continued from the same state would contain the
+same earlier users and noise. Each session would add other users and fresh noise. The guarantee of one session
+does not cover the releases of both. Two protocols, for writing a file and for taking a state from it, ensure
+that a crash or interrupt never creates two usable copies. The protocols also ensure that this copy is never
 lost, except as stated below.
 
 *Writing* (:class:`Draft`):
@@ -50,8 +50,8 @@ transaction:
 
 Then the file is deleted. If the process crashes before the commit, the id is not stored. The file then has
 one of the two names and can be restored. After the commit, the state exists only in the process that restored
-it, and is lost if this process ends. If an interrupt does not end the process, everything is undone: first
-the file, then the id.
+it, and is lost if this process ends. If an interrupt does not end the process, all steps are undone: first
+the file is restored, then the id is removed.
 
 The following cases are not detected:
 
@@ -533,16 +533,16 @@ def _check_names(values: Mapping[str, Any], table: Sequence[str]) -> None:
         raise ValueError(f"{min(set(values).symmetric_difference(table), key=str)} is missing or new")
 
 
-# Attributes that are None in a fresh session, and the types that they can have in a stored state.
+# Attributes that are None in a new session, and the types that they can have in a stored state.
 _SOMETIMES = {"_plan": ("Plan",), "_last": ("Release", "tuple")}
 
 
 def check_same_kind(name: str, value: Any, fresh: Any) -> None:
-    """Raise ``ValueError`` unless a stored ``value`` is of the same kind as the value in a fresh session.
+    """Raise ``ValueError`` unless a stored ``value`` is of the same kind as the value in a new session.
 
     - Arrays must have the same dtype and shape.
     - Tuples and lists must have items of the same kinds.
-    - Dictionaries must have the same keys, unless the dictionary of the fresh session is empty.
+    - Dictionaries must have the same keys, unless the dictionary of the new session is empty.
     - Integers must be valid counts (-1 to 2^64 - 1).
     """
     if isinstance(fresh, np.ndarray):

@@ -1,4 +1,4 @@
-r"""Shuffle privacy with local reports of a few steps, which shuffling amplifies. Counters have no flips.
+r"""Shuffle privacy by amplification: shuffled, locally private reports of a few steps. No flips are used.
 
 Each device sends one report that is epsilon0-locally private: a few random steps, randomized by subset
 selection or unary encoding (:mod:`discreet.mechanisms.local.randomized_response`). The shuffler removes data
@@ -21,7 +21,7 @@ is private at a much smaller epsilon, which decreases with the number of users
 
 A message is a report (:mod:`discreet.device.randomized_response_device`) in the common envelope of all
 messages (:mod:`discreet.device.message_envelope`). The length of a message is a function of the report, so
-the length is as private as the report.
+the length reveals no more than the report.
 
 Each user is in one batch, and later plans are functions of earlier outputs. Adaptive parallel composition
 therefore applies, as for flips. The session works like the session of

@@ -277,7 +277,7 @@ class FlipMechanism(ShuffledMechanism):
 
 
 def undominated(noises: Iterable[Noise]) -> tuple[Noise, ...]:
-    """Return one noise for each kind of flips: that of the batch with the fewest honest users.
+    """Return the noise of the batch with the fewest honest users, for each kind of flips.
 
     The other batches have more noise of the same kind, so their privacy loss is not larger.
     """

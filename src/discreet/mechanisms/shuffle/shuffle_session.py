@@ -437,8 +437,8 @@ class ShuffledChannel(Channel):
         """Return ``state`` in the form that a file contains.
 
         ``open_batches`` contains the counts of the batches since the last release. After restoring, the
-        remaining users can send messages, and no user can send twice. Keep the counts as secret as the
-        messages: they can contain fewer messages than the privacy accounting assumes.
+        remaining users can send messages, and no user can send twice. Protect the counts like the messages:
+        they can contain fewer messages than the privacy accounting assumes.
         """
         rest = {name: value for name, value in state.items() if name != "shufflers"}
         return rest | {"open_batches": [whole_of(shuffler) for shuffler in state["shufflers"]]}
@@ -559,8 +559,8 @@ class ShuffledChannel(Channel):
     def add_sum(self, s: ChannelSession, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         """Count ``users`` simulated users and then add the total of their messages.
 
-        The total is the exact ``sums`` plus the sum of the users' random bits. The latter is drawn from its
-        exact distribution.
+        The total is the exact ``sums`` plus the sum of the users' random bits. The sum of random bits is
+        drawn from its exact distribution.
         """
         drawn = self.simulated(s, sums, users, key)
         s._count(users)

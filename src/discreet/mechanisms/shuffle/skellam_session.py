@@ -2,9 +2,9 @@
 
 The parties, the batches and the assumptions are those of :mod:`discreet.mechanisms.shuffle.shuffle_session`.
 The message of a device (:mod:`discreet.device.skellam_device`) contains the integers of one user's
-contribution plus integer noise. The shuffler adds up the messages of a batch and publishes the sums, and
-nothing else. A batch with fewer messages than there are honest users in the privacy accounting is deleted,
-and nothing of it is published.
+contribution plus integer noise. The shuffler adds up the messages of a batch and publishes only the sums. If
+a batch has fewer messages than the number of honest users in the privacy accounting, it is deleted and no sum
+is published.
 
 *Guarantee.* In a batch, at least n_h users follow the protocol, so the sums contain Skellam noise of at least
 n_h times the variance of one device. The sensitivities are derived in :mod:`discreet.device.skellam_device`,
@@ -311,7 +311,7 @@ class SumShuffler(Inbox):
         self._count(cells, 1)
 
     def receive_many(self, batch: Sequence[Any]) -> int:
-        """Add many messages and return the number of accepted messages. Others are counted as rejected."""
+        """Add many messages, count the invalid ones as rejected, and return the number of accepted ones."""
         before = self._received
         for message in batch:
             with suppress(MessageRejected):
