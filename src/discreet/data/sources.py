@@ -488,7 +488,7 @@ class TextFile:
                     block_size=self._block_size(batch_rows),
                     use_threads=False,
                     skip_rows=self._above,
-                    # with another name of UTF-8, Arrow would decode the text twice
+                    # with another name for UTF-8, Arrow would decode the text twice
                     encoding="utf8" if self.text.plain else self.text.encoding,
                 ),
                 parse_options=arrow_csv.ParseOptions(

@@ -1,6 +1,4 @@
-"""Release of one noisy sum over visits with contexts, and planning of LinearAdvantage, for ``discreet
-learn``.
-"""
+"""Release and planning of LinearAdvantage in ``discreet learn``. There is one noisy sum over visits."""
 
 from __future__ import annotations
 

@@ -415,7 +415,7 @@ class _Setting:
         return visits_needed(self.share, self.successors, laws[TRANSITIONS].std(), reward)
 
     def most_needed(self, needed: tuple[float, float]) -> float:
-        """Return the number of visits that a pair needs in total.
+        """Return the number of visits at which a pair has enough data.
 
         needed : numbers of visits for transitions and for rewards. Both conditions must hold, so the result
             is

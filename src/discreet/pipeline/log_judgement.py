@@ -330,7 +330,7 @@ def _probabilities(table: pa.Table, name: str) -> Floats:
 def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None]:
     """Return the policy, its file, and the dataset that the statement in the same folder names.
 
-    The dataset is None if there is no statement.
+    The dataset is None without a statement.
     """
     found = read_context_policy(path)
     assert schema.context is not None
