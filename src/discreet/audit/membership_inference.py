@@ -492,7 +492,7 @@ class _ShadowStatistics(NamedTuple):
 
 
 class _Game(NamedTuple):
-    """Contributions of x, x' and all other users in one game.
+    """Contributions in one game: of x, of x', and of all other users.
 
     A contribution is None if it is drawn again in each run.
     """
