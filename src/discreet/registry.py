@@ -461,7 +461,7 @@ def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:
 
 
 def _first_clause(text: str) -> str:
-    """Return the text before the first semicolon or end of a sentence that is not inside brackets."""
+    """Return the text before the first semicolon or the first end of a sentence outside brackets."""
     for end in re.finditer(r"(?<=\.)\s+(?=[A-Z])|;\s", text):
         before = text[: end.start()]
         # brackets are counted without regard to their kind, because of half-open intervals such as [0, 1)
@@ -804,10 +804,9 @@ def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
 def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
     """Return (label, privatizer) for every mechanism of the registered privatizers at this budget.
 
-    A mechanism is selected by the options ``release`` and ``noise``, or by ``randomizer``; ``tree_estimate``
-    is a third option. The function tries all values of these options, and the preset ``paper``. It tries pure
-    epsilon first. If the class rejects this, it tries ``delta``. Combinations that a class rejects are
-    omitted.
+    The options ``release``, ``noise`` and ``tree_estimate``, or the option ``randomizer``, select a
+    mechanism. The function tries all values of these options, and the preset ``paper``. It tries pure epsilon
+    first. If the class rejects this, it tries ``delta``. Combinations that a class rejects are omitted.
     """
     found: dict[str, Any] = {}
     for one in entries("privatizer"):
@@ -837,7 +836,7 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
                     given = {**options, "epsilon": epsilon, **budget}
                     found[label] = build("privatizer", one.name, preset, given)
                     if options:
-                        break  # the mechanism offers pure epsilon, so it is not tried at delta
+                        break  # the mechanism supports pure epsilon, so it is not tried at delta
                     label += " at delta"
     return [*found.items()]
 

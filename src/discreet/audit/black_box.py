@@ -1,12 +1,12 @@
 r"""Black-box audits: tests of a privatizer's guarantee that use only its outputs.
 
-An audit is not a certificate. If it passes, no errors were found of the kinds that its tests can detect.
+An audit is not a certificate. An audit that passes has found no error of the kinds that its tests can detect.
 
 An audit is a statistical game with two hypotheses. The hypotheses are two neighbouring data sets. In code,
 ``world`` is 0 or 1 for the hypothesis that is true.
 
-**The game** has H = 1 and S = A = 2. At H = 20 the loss of a Laplace release concentrates far below its worst
-case, so that no black-box audit detects an error. The target user has one table of responses for each
+**The game** has H = 1 and S = A = 2. At H = 20, the loss of a Laplace release concentrates far below its
+worst case. A black-box audit would then detect no error. The target user has one table of responses for each
 hypothesis, and the two tables differ in every cell that the target visits. All other users respond to actions
 by fixed tables. The transcript contains everything except the target's own actions: releases with their
 public numbers, and every plan. For a local privatizer it also contains the target's message. In this library
@@ -21,7 +21,7 @@ alarm:
 
 - the exact log-likelihood ratio, if the noise distribution is known;
 - a linear score of the recorded numbers;
-- a score from event counts: the frequencies with which each recorded number is in its intervals.
+- a score from event counts, which uses how often each recorded number is in each of its intervals.
 
 The last two statistics are fitted to the separate quarter of runs. These two statistics do not need a noise
 distribution. Therefore they also detect effects that no noise model contains, for example policies, release
@@ -189,8 +189,8 @@ def bounds_of(
         for likely in (1, 0):
             sign = 1.0 if likely else -1.0
             one, zero = sign * chosen[likely], sign * chosen[1 - likely]
-            # the event is chosen on fewer runs than it is evaluated on, so strict limits would favour common
-            # events
+            # Fewer runs are used to choose the event than to evaluate it, so strict limits would favour
+            # common events.
             threshold, value = _best_threshold(one, zero, kind, delta, max(each, 0.01))
             if value > best[0]:
                 best = (value, threshold, likely)
@@ -471,7 +471,7 @@ def play(
 
 @dataclass(frozen=True)
 class _Seen:
-    """All outputs that an adversary has seen in one run so far."""
+    """Collector of all outputs that an adversary has seen in one run."""
 
     query: AuditQuery
     values: list[Floats] = field(default_factory=list)
@@ -621,9 +621,9 @@ def _answer_ratios(
 
 
 def _flips(session: Any) -> list[BinomialLaw] | None:
-    """Return the distributions of the first batch's counters if the noise is a sum of random flips.
+    """Return the distributions of the first batch's counters.
 
-    Otherwise the result is None.
+    The result is None unless the noise is a sum of random flips.
     """
     if session.guarantee.trust != "shuffle":
         return None

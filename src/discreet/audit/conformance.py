@@ -237,7 +237,7 @@ def _setup(
 ) -> Setup:
     """Prepare a run of a learner and a privatizer on the small MDP.
 
-    Raises :class:`NotApplicable` if the learner and the privatizer do not fit together.
+    Raises :class:`NotApplicable` if they are incompatible.
     """
     from discreet.experiments.simulate import Setup
     from discreet.mechanisms.interfaces import ProblemSpec
@@ -353,9 +353,9 @@ def _same_bits(left: Any, right: Any) -> bool:
 
 # ------------------------------------------------------------------- checks of learner x privatizer
 def _deterministic(learner: str, privatizer: str) -> None:
-    """Check that equal seeds give identical results in any order.
+    """Check that equal seeds give identical results in any order of runs.
 
-    Other repetitions must give other results.
+    Repetitions with other seeds must give other results.
     """
     setup = _setup(learner, privatizer)
     later, first = setup.run(5, 1), setup.run(5, 0)
@@ -456,7 +456,7 @@ def _isolated(learner: str, privatizer: str) -> None:
 
 
 def _no_foresight(learner: str, privatizer: str) -> None:
-    """Check that the trajectory of user k does not affect the policies of users 1 to k for equal noise."""
+    """Check that user k's trajectory does not affect the policies of users 1 to k if the noise is equal."""
     setup = _setup(learner, privatizer)
     ours = _interact(setup)
     for user in (0, setup.episodes // 2):
@@ -811,7 +811,7 @@ def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str, call
 
 
 def _support_is_public(privatizer: str) -> None:
-    """Check that the set of zero cells in a release does not depend on the data."""
+    """Check that the data do not affect which cells of a release are zero."""
     from discreet.core.rng import Seeded
 
     for setup in _with_partners(privatizer):
@@ -843,7 +843,7 @@ def _environment(name: str) -> Any:
 
 
 def _contexts_are_sound(one: ContextWorld, other: ContextWorld) -> None:
-    """Check that equal options give equal contexts and means, and that means are probabilities."""
+    """Check that equal options give equal contexts and mean rewards. Mean rewards must be probabilities."""
     x, again = (world.draw(100, np.random.default_rng(0)) for world in (one, other))
     _expect(_same_bits(x, again), "contexts differ between two builds")
     means = one.means(x)
@@ -853,10 +853,10 @@ def _contexts_are_sound(one: ContextWorld, other: ContextWorld) -> None:
 
 
 def _world_is_sound(name: str) -> None:
-    """Check the tables of an environment, and its values.
+    """Check the tables and the values of an environment.
 
-    Distributions must sum to 1, rewards must be in [0, 1], the optimal value must be at least that of the
-    uniform policy, and equal options must give equal tables.
+    Distributions must sum to 1, and rewards must be in [0, 1]. The optimal value must be at least the value
+    of the uniform policy. Equal options must give equal tables.
     """
     from discreet.envs.mdp import planning
 
@@ -880,9 +880,9 @@ def _world_is_sound(name: str) -> None:
 
 
 def _people_are_sound(name: str) -> None:
-    """Check that simulated trajectories are admissible and repeat under a seed.
+    """Check that simulated trajectories are admissible, and that equal seeds give equal trajectories.
 
-    The occupancy measure is checked too.
+    Also check the occupancy measure.
     """
     from discreet.core.trajectories import checked
     from discreet.envs.mdp import planning
@@ -988,7 +988,8 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
 def _offline_learns(name: str) -> None:
     """Check all steps of an offline learner from a data file to a folder with a policy and a statement.
 
-    The statement must verify, actions must be admissible, and equal noise must give an equal policy.
+    The statement must pass verification. Actions must be admissible, and equal noise must give an equal
+    policy.
     """
     from discreet.pipeline.verify import verify
     from discreet.reports.policy_files import read_policy
@@ -1102,7 +1103,7 @@ def run_every_combination() -> int:
 
 
 def _by_the_way() -> None:
-    """Run code that the pairs of learners and privatizers do not use with three users.
+    """Run code that no pair of learner and privatizer uses in a run with three users.
 
     This code is for fits and queries that need more users, for secure noise, for users that are submitted in
     one call, and for text identifiers.

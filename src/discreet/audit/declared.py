@@ -1,14 +1,14 @@
 """Checks of declared noises and declared vectors.
 
-This library has not derived the cost of a declared noise, and cannot see the data that a declared function
-stores. :func:`check_noise` compares the cost with the stated probabilities of the noise, and compares draws
-with the same probabilities. :func:`check_vector` calls the function of a vector on random records. Both
-functions search for errors. No check can prove that a declaration is true.
+The user declares the cost of such a noise; this library has not derived it. The library cannot see the data
+that a declared function stores. :func:`check_noise` compares the cost with the stated probabilities of the
+noise, and compares draws with the same probabilities. :func:`check_vector` calls the function of a vector on
+random records. Both functions search for errors. No check can prove that a declaration is true.
 
 The probability of a false alarm is at most 1e-9 for each check of draws. The check of single values uses
 exact binomial tails. Each of the other checks compares a statistic with the quantile of its limit
-distribution at 1e-12. The factor 1000 between 1e-12 and 1e-9 allows for the error of the limit. A cell of a
-chi-square statistic has at least 1000 expected draws.
+distribution at 1e-12. The factor 1000 between 1e-12 and 1e-9 allows for the error of the limit distribution.
+A cell of a chi-square statistic has at least 1000 expected draws.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ class _NoiseSubject:
         return self._chi_square(self.counted, self.masses)
 
     def residues_fit(self) -> str:
-        """Compare residues of draws modulo a power of two. Neighbouring cells are then not pooled."""
+        """Compare residues of draws modulo a power of two, so that neighbouring values are not pooled."""
         modulus = 2 ** min(6, int(math.log2(2 * self.half / _EXPECTED)))
         residue = np.arange(-self.reach, self.masses.size - self.reach) % modulus
         counted, masses = np.zeros(modulus), np.zeros(modulus)
@@ -574,7 +574,7 @@ class _VectorSubject:
 
     @cached_property
     def first(self) -> tuple[list[bytes], Counter[str], Floats, float]:
-        """Digests of all vectors, failures, the vectors kept in memory, and the largest norm."""
+        """Results of the first calls: digests of all vectors, failures, kept vectors, largest norm."""
         failures: Counter[str] = Counter()
         watched = replace(self.vector, function=_Watched(self.vector, failures))
         held = max(2, _ENTRIES // self.vector.size)

@@ -1,4 +1,4 @@
-r"""Games for audits of linear sums. In these games, one user attains the privacy loss of the lemmas.
+r"""Games for audits of linear sums. In these games, one user attains the privacy loss that the lemmas state.
 
 Linear learners query sums of features, so a game needs a public feature map. In these games the feature
 vector of a pair ``(s, a)`` depends only on s. The feature vector is one of a few vectors u_s of equal length,
@@ -16,8 +16,8 @@ scales). Each state has a direction and a sign sigma.
   the axis has 1 % of the squared length. Inner products are as above, except that -1 is replaced by -0.98. If
   the coordinates must not be negative, the features are one-hot.
 
-The canary is a pair of records of the target user, one for each hypothesis. Among all pairs of records in the
-game, the exchange of this pair has the largest loss under the noise that the session claims (:func:`canary`).
+The canary is a pair of records of the target user, one for each hypothesis. It is the pair of records in the
+game whose exchange has the largest loss under the noise that the session claims (:func:`canary`).
 :class:`Probe` makes the queries of a learner at the learner's times, but with other contexts and values. The
 probe may use other contexts and values, because the claim holds for all of them. The contexts and values of
 the probe have the largest loss. Therefore the short game uses the probe, and the long game uses the learner

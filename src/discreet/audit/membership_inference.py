@@ -1,4 +1,4 @@
-r"""Membership inference attacks, which try to determine whether a user's trajectory was in the data.
+r"""Membership inference attacks. They try to determine whether a user's trajectory was in the data.
 
 An attack is a game. n - 1 users are drawn from an MDP. The n-th record is the target's trajectory x ("in") or
 another trajectory x' ("out"). These two data sets are neighbours in the sense of every guarantee in this
@@ -158,9 +158,7 @@ class Tradeoff:
 
     @cached_property
     def auc(self) -> float:
-        """Area under the curve. The area bounds the AUC of every attack. For mu-GDP it is Phi(mu / sqrt
-        2).
-        """
+        """Area under the curve. No attack has a larger AUC. For mu-GDP it is Phi(mu / sqrt 2)."""
         if self.mu is not None:
             return float(special.ndtr(self.mu / math.sqrt(2.0)))
         grid = np.unique(np.concatenate([np.linspace(0.0, 1.0, 4001), np.logspace(-12, 0, 2001)]))
@@ -494,9 +492,9 @@ class _ShadowStatistics(NamedTuple):
 
 
 class _Game(NamedTuple):
-    """Contributions of x, of x', and of the other users.
+    """Contributions in one game: of x, of x', and of all other users.
 
-    A contribution is None if the users are drawn again in each run.
+    A contribution is None if it is drawn again in each run.
     """
 
     inside: Floats

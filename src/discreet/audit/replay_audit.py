@@ -1,14 +1,16 @@
-r"""Replay audit: measure the largest change that one user causes in all outputs, under a learner's own plans.
+r"""Replay audit.
+
+It measures the largest change of all outputs that one user causes, under a learner's own plans.
 
 The learner is run once, and its public decisions are recorded. The public decisions are plans, batches,
 groups, shares, clipping thresholds and queries. These decisions are then replayed in other sessions,
-independently of the outputs of those sessions. Therefore replays differ only in noise and records. If two
-replays have the same seed and one user's record is exchanged, the noise cancels. The difference of the two
+independently of the outputs of those sessions. Therefore replays differ only in noise and records. The noise
+cancels if two replays have the same seed and differ only in one user's record. The difference of the two
 replays is the exact shift of all outputs. (Outputs are the sums, measurements and answers of all releases.)
-If two replays have the same records and different seeds, only the noise differs, and its covariance is
-estimated. The audit uses the stated guarantee. The audit uses no distribution, scale or mixing that a
-mechanism states. Therefore it detects errors that audits based on such statements cannot detect, for example
-a plan that the session does not carry out.
+Replays with the same records and different seeds differ only in noise. The covariance of the noise is
+estimated from them. The audit uses the stated guarantee, but no distribution, scale or mixing that a
+mechanism states. Therefore it detects errors that audits based on such statements cannot detect. An example
+is a plan that the session does not carry out.
 
 **The metric.** Cells of a family that are noisy at the same releases are exchangeable. Let the vector d be
 the shift of one cell in all outputs. Let C be the covariance matrix of a cell's outputs, estimated over cells
@@ -243,7 +245,7 @@ class _Pool:
     def axes(self, kept: Any) -> tuple[Floats, Floats]:
         """Return eigenvalues and eigenvectors of the covariance of the outputs ``kept`` (ascending indices).
 
-        Many shifts move the same outputs, so the result is stored.
+        The result is cached, because many shifts affect the same outputs.
         """
         key = kept.tobytes()
         if key not in self._axes:
@@ -324,7 +326,7 @@ def replay_box(
 ) -> Identity:
     """Run the replay audit that the module docstring describes, and return its result.
 
-    The sizes are S = 3, A = 2 and H = 4, but linear learners have other sizes.
+    The sizes are S = 3, A = 2 and H = 4; games of linear learners have other sizes.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ has the largest power. The long game has several releases, so that errors betwee
 the third game, the number of users is unknown. A privatizer that chooses its mechanism automatically could
 choose another mechanism at the small size of the games. Therefore the games use the noise and the release
 mechanism that the privatizer chooses at the size of the white-box audit (:func:`as_asked`). If that is
-impossible, the report states this. A learner with linear features is audited in other games
+impossible, the report says so. A learner with linear features is audited in other games
 (:mod:`discreet.audit.linear_games`). In the short game, its queries are made with the contexts of largest
 loss, and features can be negative. In the long game, the learner itself runs, and features are not negative.
 """

@@ -1,11 +1,11 @@
 r"""Tests of the noise in a session's releases: its distribution, its grid, and the independence of its draws.
 
-Secure noise cannot be tested by two sessions under one seed, because it has no seed and never repeats a draw.
-Only the noise itself can be observed. If the server is trusted, all users are marked as absent. Releases then
-consist only of noise, and :func:`noise_table` decomposes them into single draws. The decomposition uses the
-mixing matrix that the mechanism claims (:mod:`discreet.audit.noise_model`). If devices add the noise, the
-draws are messages minus the recomputed contribution of the record. (Rewards of 1/4 are on every grid, so that
-no contribution is rounded.)
+Secure noise has no seed and never repeats a draw. Therefore it cannot be tested by two sessions under one
+seed. Only the noise itself can be observed. If the server is trusted, all users are marked as absent.
+Releases then consist only of noise, and :func:`noise_table` decomposes them into single draws. The
+decomposition uses the mixing matrix that the mechanism claims (:mod:`discreet.audit.noise_model`). If devices
+add the noise, the draws are messages minus the recomputed contribution of the record. (Rewards of 1/4 are on
+every grid, so that no contribution is rounded.)
 
 The checks of draws in units of the claimed scale are:
 

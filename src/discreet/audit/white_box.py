@@ -1,4 +1,4 @@
-r"""White-box audits: tests of identities that the sessions of every privatizer must satisfy, at full size.
+r"""White-box audits. They test, at full size, identities that the sessions of every privatizer must satisfy.
 
 The audits use the same session API as all other code. The audits compare two sessions under one seed. The
 data of these sessions differ in one user's record. The noise cancels, so the change of every number is exact.
@@ -12,8 +12,8 @@ are tested for the claimed distribution, and for independence between cells and 
 The policies alternate from release to release (all actions, the first action, the last action), so that rows
 are visited in different releases. The users have fixed trajectories that follow these policies. Some devices
 report only a few steps. These devices are run on every outcome of their random bits at a small size
-(:mod:`discreet.audit.local_output_law`), which gives the exact largest likelihood ratio. For problems of full
-size, these devices are run on seeded random bits, and the audit counts how often they report the true record.
+(:mod:`discreet.audit.local_output_law`), which gives the exact largest likelihood ratio. At full size, these
+devices are run on seeded random bits. The audit then counts how often they report the true record.
 
 Linear learners are tested in the games of :mod:`discreet.audit.linear_games` at H = 4, with contexts that
 change from release to release. If offline data are queried again, every answer is a further family. The noise
@@ -482,7 +482,7 @@ def _noise_checks(
 
 
 def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
-    """Return the number of pairs whose signs agree, or differ, more often than fair random bits do.
+    """Return the number of pairs whose signs agree more often, or less often, than fair random bits do.
 
     Parameters
     ----------
@@ -578,7 +578,7 @@ def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> I
 def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, people: Game) -> Identity:
     """Check that a repeated request returns the same release and changes no later release.
 
-    A restart must not change this.
+    This must hold even after a restart.
     """
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)

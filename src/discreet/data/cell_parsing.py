@@ -48,7 +48,7 @@ _LONGEST = 300
 class Offences:
     """Collection of the rows that violate the declaration.
 
-    This object must stay private, because it quotes user data and its counts have no noise.
+    This object is private: it quotes user data, and its counts have no noise.
 
     counts : number of offences for each reason.
     text : the offending rows as CSV text.
@@ -121,7 +121,7 @@ class Reader:
         return [name for name in dict.fromkeys(wanted) if name in names]
 
     def _dated(self, own: Sequence[str]) -> bool:
-        """Return True if the rows of a source with the columns ``own`` have a time or need no time.
+        """Return True if the rows of a source have a time or need no time. ``own`` : columns of the source.
 
         If the declaration has a time column, rows of sources without this column are facts.
         """
@@ -186,7 +186,7 @@ class Reader:
         self._note_codes()
 
     def _written_otherwise(self, cells: Mapping[str, Any]) -> Iterator[tuple[str, Flags, str]]:
-        """Find rows that match a string of ``where`` only if case and spaces are ignored.
+        """Find rows that differ from a string of ``where`` only in case or spaces.
 
         Such rows would be skipped without a message. Yields the name of the value, an (n,) mask of the rows,
         and the name of the column. A string is not reported if it is identical to a string in the ``where``

@@ -7,8 +7,9 @@ counts as missing, and the feature map replaces it by the middle of its range.
 The target of a visit is the later return: the sum of rewards of this row and of the later rows of the
 episode. It is scaled from the declared range of returns to [0, 1] and clipped.
 
-Messages about cells of contexts are private, like those about rows: shares of missing cells, and of cells out
-of their range. A column without any number, or with most numbers out of its range, is refused.
+Messages about context cells are private, as are messages about rows. They state the shares of missing cells
+and of cells out of range. A column is refused if it has no number, or if most of its numbers are out of
+range.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from discreet.mechanisms.linear.context_sums import Visits
 
 __all__ = ["StoredVisits", "read_visits"]
 
-_MANY_MISSING, _MANY_OUTSIDE = 0.5, 0.05  # shares of cells from which a column is named in a warning
+_MANY_MISSING, _MANY_OUTSIDE = 0.5, 0.05  # a warning names a column above these shares of its cells
 
 
 @dataclass(frozen=True, eq=False)
 class StoredVisits:
-    """Visits of all users of a source, ordered by user and step. It is raw data.
+    """Visits of all users of a source, ordered by user and step. These are raw data.
 
     visits : users numbered from 0.
 
@@ -73,7 +74,7 @@ class StoredVisits:
             order = np.lexsort((source.random(len(users)), users))
         else:
             order = np.lexsort((SecureRng().words(len(users)), users))
-        starts = np.searchsorted(users, users)  # users are in order: the first row of the user of each row
+        starts = np.searchsorted(users, users)  # per row: first row of its user; rows are sorted by user
         chosen = order[np.arange(len(users)) - starts < most]
         return self.visits.of(np.sort(chosen))
 

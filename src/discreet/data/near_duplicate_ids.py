@@ -127,7 +127,7 @@ def _written_out(power: str) -> str:
 
 
 def alike(name: str) -> str:
-    """Return a normalized form of a name. Names that look like each other have equal forms."""
+    """Return a normalized form of a name. Names that look similar have equal forms."""
     return JOINT.join(_likeness(_fold(part)) for part in name.split(JOINT))
 
 

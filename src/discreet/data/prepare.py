@@ -162,7 +162,7 @@ def prepare(
     reader = Reader(declared, places)
     maker = Maker(declared, reader)
     with aside(out) as hidden:
-        if rule is not None:  # the owner's rule for the records also applies to the prepared rows
+        if rule is not None:  # the data owner's rule for the records applies to the prepared rows too
             shutil.copyfile(rule, hidden / RULE)
         _write_rows(hidden / ROWS, map(maker, parts(reader, memory, scratch, progress)), columns_of(declared))
         if reader.offences.counts:

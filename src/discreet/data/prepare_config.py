@@ -944,7 +944,7 @@ def _product(where: str, asked: Any, values: Mapping[str, ColumnValue]) -> Parti
 def _tells(value: ColumnValue, label: str) -> bool:
     """Return True if a label of a value with cut points already contains the name of the value.
 
-    Labels that are made from cut points contain it.
+    This is the case for labels that are made from cut points.
     """
     return value.cuts is not None and value.name in label and label != "missing"
 

@@ -66,7 +66,7 @@ Progress = Callable[[str, int, int | None], None]
 """Function that is called as ``progress(what, rows done, total rows or None)`` after every batch."""
 
 BATCH_ROWS = 2**17
-CONTEXT = "context "  # begins the names of context columns in a batch; their numbers follow
+CONTEXT = "context "  # prefix of the names of context columns in a batch; the number of the column follows
 # Column of a batch that is 1 where a cell of a context is neither empty nor a number.
 UNREAD = "unread"
 UNREADABLE = -1  # code for a cell that is neither an index nor a label of the schema
@@ -239,7 +239,7 @@ class Source:
         return pa.table({**{name: parts[name] for name in named}, "number": numbers})
 
     def _part(self, name: str, column: Any) -> Any:
-        """Convert one column of a file to the type that batches have.
+        """Convert one column of a file to the type that it has in batches.
 
         - name : name in the batch.
         """
@@ -463,7 +463,7 @@ class Pool:
             self._threads.shutdown(cancel_futures=True)
 
     def submit(self, work: Callable[[T], R], item: T) -> Future[R]:
-        """Start ``work(item)`` in a thread. This method must not be called if the pool has no threads."""
+        """Start ``work(item)`` in a thread. Do not call this method if the pool has no threads."""
         assert self._threads is not None
         return self._threads.submit(work, item)
 
@@ -498,7 +498,7 @@ def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> I
 
 
 def ahead(items: Iterator[T], most: int = 1) -> Generator[T, None, None]:
-    """Yield the same items, and fetch up to ``most`` later items in a separate thread."""
+    """Yield the items unchanged. A separate thread fetches up to ``most`` items in advance."""
     reader = ThreadPoolExecutor(1, "ahead")
     try:
         coming = deque(reader.submit(next, items, None) for _ in range(most))

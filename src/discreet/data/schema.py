@@ -609,7 +609,7 @@ def write_schema(schema: Schema, path: str | Path) -> None:
 
 
 def _facts_of_states(schema: Schema) -> tuple[str, ...]:
-    if schema.context is not None:  # they follow from the declaration of contexts
+    if schema.context is not None:  # these keys follow from the declaration of contexts
         return ()
     stationary = "true" if schema.stationary else "false"
     sizes = _sizes(schema.layout.states, schema.state_labels)

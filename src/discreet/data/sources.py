@@ -197,8 +197,8 @@ class ParquetFile:
         """Yield batches of rows, one Parquet row group after the other.
 
         If one column is requested and no row group is larger than a batch with all columns, ``spread`` reads
-        several row groups in parallel. With many columns, it is faster to read the row groups one after the
-        other, with one thread per column.
+        several row groups in parallel. With many columns, it is faster to read one row group at a time, with
+        one thread per column.
         """
         content, file, columns = self._open()
         with file:
@@ -488,7 +488,7 @@ class TextFile:
                     block_size=self._block_size(batch_rows),
                     use_threads=False,
                     skip_rows=self._above,
-                    # with another name of UTF-8, Arrow would decode the text twice
+                    # with another name for UTF-8, Arrow would decode the text twice
                     encoding="utf8" if self.text.plain else self.text.encoding,
                 ),
                 parse_options=arrow_csv.ParseOptions(

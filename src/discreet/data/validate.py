@@ -13,8 +13,9 @@ most ``memory`` bytes, because opening a small file takes longer than reading it
 contiguous, they are divided into partitions by a hash of the user. Each partition is small enough to be
 sorted in memory. Partitions are temporary files without a name and with mode 0600. If the system allows it,
 they are unlinked as soon as they are opened, so that no file remains even after kill -9. Each thread needs
-memory for a few batches. In addition, memory contains either the rows of a single user and 8 bytes per user,
-or partitions or small files of about ``memory`` bytes in total.
+memory for a few batches. The further memory depends on the case. If rows are streamed, it is the rows of a
+single user and 8 bytes per user. Otherwise, it is the partitions or the small files, about ``memory`` bytes
+in total.
 
 The rows are divided into units, which are tables of complete users. Threads sort, check and assemble the
 units (:class:`~discreet.data.row_batches.Pool`). Their results are combined in order. The offending rows and
@@ -177,7 +178,7 @@ def episodes(
         pool = stack.enter_context(Pool(workers))
         units = _units(source, batch_rows, memory, scratch, stack, progress, later.add, pool)
         found = in_order(pool, check.looked_at, units)
-        if workers > 1:  # with this, the threads also work while the caller processes a batch
+        if workers > 1:  # the threads then continue to work while the caller processes a batch
             found = stack.enter_context(closing(ahead(found, workers + 1)))
         for unit in found:
             later.tell()
@@ -199,7 +200,7 @@ class _Messages:
         self._waiting.append(now)
 
     def tell(self) -> None:
-        """Pass all waiting messages to ``progress``. Only the caller's thread may call this method."""
+        """Pass all waiting messages to ``progress``. Call this method only from the caller's thread."""
         while self._waiting and self._progress is not None:
             self._progress(*self._waiting.popleft())
 
@@ -360,7 +361,9 @@ def _units(
     source: Source, batch_rows: int, memory: int, scratch: str | Path | None, stack: ExitStack,
     progress: Progress | None, later: Progress, pool: Pool,
 ) -> Iterator[Callable[[], pa.Table]]:  # fmt: skip
-    """Return functions that each return a table of complete users; the method depends on the order of rows.
+    """Return functions that each return a table of complete users.
+
+    The order of the rows determines how users are collected.
 
     ``progress`` is called while the order is determined, and ``later`` while rows are read again.
     """
@@ -709,8 +712,7 @@ def _check_groups(group: Ints, number: Ints, new_user: Flags, found: Ints, first
 def _read_only(table: pa.Table, name: str) -> NDArray[Any]:
     """Return a column as a read-only array.
 
-    The kernels are compiled for read-only arrays. Arrow's arrays are read-only, so they can be used without a
-    copy.
+    The kernels are compiled for read-only arrays, because Arrow's arrays are read-only and need no copy.
     """
     values: NDArray[Any] = _array(table, name).to_numpy(zero_copy_only=False)
     values.flags.writeable = False

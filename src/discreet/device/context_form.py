@@ -7,9 +7,9 @@ block a, and phi (r - 1/2) to its response. If all actions share the features, t
 *Sensitivity to replacing one user's whole record.* Let psi = e_a (x) phi, the vector with phi in block a and
 zeros in the other blocks: ||psi|| = ||phi|| <= 1. The pair (psi psi^T, psi (r - 1/2)) has the loss of lemma 3
 of :mod:`discreet.mechanisms.linear.sensitivities` (centred). The blocks of psi psi^T off the diagonal are
-always 0. They are not released; this omission is post-processing. Therefore all blocks together have one
-loss, at the smallest scales of any block. The l1 norms of the lemmas change in the same way, with ||phi||_1
-<= sqrt(p).
+always 0. They are not released; this omission is post-processing. Therefore all blocks together have the loss
+of one block, computed at the smallest scales of any block. The l1 norms of the lemmas change in the same way,
+with ||phi||_1 <= sqrt(p).
 
 Under exact noise, phi is truncated toward zero to multiples of the grid, so its norm does not grow.
 """
@@ -65,7 +65,7 @@ class ContextForm(LinearForm):
         return GRID * GRID if family == GRAM else GRID / grid
 
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
-        """Return the loss of all blocks together: mu, or epsilon for Laplace noise."""
+        """Return the privacy loss of all blocks together, as mu, or as epsilon for Laplace noise."""
         matrix = min(scales[GRAM, block] for block in range(self.features.blocks))
         vector = min(scales[RESPONSE, block] for block in range(self.features.blocks))
         if laplace:

@@ -6,7 +6,7 @@ the root of the covariance of each user's own coefficients. The array "bonus" ad
 the score of an action.
 
 A device computes phi from the public feature map (:mod:`discreet.device.feature_map`) and takes the action
-with the highest score. The context never leaves the device for this.
+with the highest score. The context does not leave the device.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def chosen_actions(
 ) -> Ints:
     """Return the actions (n,) of n users with features phi under a plan.
 
-    policy, context : coefficients (blocks, p) and arrays of the plan; see the module.
+    policy, context : coefficients (blocks, p) and arrays of the plan; see the module docstring.
 
     phi : (n, A, p) if the actions share coefficients (``shared``), otherwise (n, p).
 

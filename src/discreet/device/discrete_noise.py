@@ -201,7 +201,7 @@ def drawn(
     grids: Sequence[int | None],
     factor: float = 1.0,
 ) -> NDArray[np.float64]:
-    """Draw independent noise for every cell, and return it as one flat vector.
+    """Draw independent noise for every cell, and return the draws as one flat vector.
 
     The noise of block i has the scale factor * scales[i], on the grid grids[i].
 

@@ -1,8 +1,8 @@
 r"""Public map from real-valued contexts to features phi with ||phi||_2 <= 1.
 
 The map is declared before any data are read: ranges of columns, basis, radius. It runs on a user's device, or
-on the trusted server before other code reads the context. It accepts every number and raises no error because
-of a value, so the bound on ||phi|| holds for every context.
+on the trusted server before other code reads the context. It accepts every number and raises no error that
+depends on a value. Therefore the bound on ||phi|| holds for every context.
 
 1. Each column x with the declared range [low, high] becomes z = clip(2 (x - low) / (high - low) - 1, -1, 1).
    A value that is not finite becomes 0, the middle of the range.
@@ -28,9 +28,9 @@ Floats = NDArray[np.float64]
 Form = Literal["per_action", "shared"]
 Basis = str | tuple[Any, ...]
 
-MOST_DIMENSION = 200  # limit because each action has p^2 noisy cells
-_MOST_SIZE = 10_000  # limit of features and of actions; it also applies to a form from a server
-LEAST_RADIUS = 1e-100  # with a smaller radius, the square of ||g / R|| could overflow
+MOST_DIMENSION = 200  # limit on p, because each action has p^2 noisy cells
+_MOST_SIZE = 10_000  # limit on features and on actions; it applies to a form from a server too
+LEAST_RADIUS = 1e-100  # with a smaller radius, ||g / R||^2 could overflow
 
 __all__ = ["MOST_DIMENSION", "FeatureMap", "as_floats"]
 

@@ -39,11 +39,11 @@ fetched and checked before a ticket is sent.
 
 The client accepts an answer as an answer of the service only if it is JSON that names the service
 (``"service": "discreet/1"``). Any other answer comes from an intermediary, for example an error page of a
-proxy or the login page of a network. Such an answer, or a broken connection, is neither a refusal nor a
-receipt. The client then sends the same bytes again after a random wait. The upper bound of the wait doubles
-each time, up to one minute. If the answer asks for a wait (``Retry-After``), this wait is added. A message is
-repeated until its place expires. After that, the exception :class:`NoAnswer` contains the message, which can
-be stored (:meth:`PendingMessage.to_bytes`) and sent later.
+proxy or the login page of a network. The client treats neither such an answer nor a broken connection as a
+refusal or a receipt. The client then sends the same bytes again after a random wait. The upper bound of this
+wait doubles each time, up to one minute. If the answer asks for a wait (``Retry-After``), this wait is added.
+A message is repeated until its place expires. After that, the exception :class:`NoAnswer` contains the
+message, which can be stored (:meth:`PendingMessage.to_bytes`) and sent later.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class Guest:
     ----------
     number : number of the plan.
     policy : (H, S) actions, (H, S, A) probabilities, or (blocks, p) coefficients of contexts.
-    context : arrays that tell users with contexts how to explore (:mod:`discreet.device.context_policy`).
+    context : arrays for the exploration of users with contexts (:mod:`discreet.device.context_policy`).
     features : public map of contexts; None in a study with states.
     horizon : H, the number of steps.
     """
@@ -211,7 +211,7 @@ class Guest:
         self.context = {name: np.array(one, np.float64) for name, one in plan.get("context", {}).items()}
         self.features = _features_of(book)
         self.horizon = int(book["world"]["horizon"])
-        self._seed = secrets.randbits(128)  # one user explores with one draw
+        self._seed = secrets.randbits(128)  # a user explores with the same draw at all steps
 
     def action(self, h: int, state: Any) -> int:
         """Return the action of the policy at step h in a state, or for a context.
@@ -498,9 +498,9 @@ class Client:
     timeout : number of seconds after which one try fails.
     http : an ``httpx.Client`` to use instead of a new client.
     pace : functions for the time, for waiting, and for random numbers.
-    witness : (number, link) of the newest release that this user has seen; the attribute of this name has it
-        after each plan. A plan with a smaller number is rejected, and so is a service whose log does not
-        contain this link: such a service was restored from an older database.
+    witness : (number, link) of the newest release that this user has seen; the attribute ``witness`` is
+        updated after each plan. A plan with a smaller number is rejected. A service whose log does not
+        contain this link is also rejected, because it was restored from an older database.
 
     Raises ``ValueError`` for an invalid argument, and ``ImportError`` if ``key`` is given and
     ``cryptography`` is not installed.
@@ -628,7 +628,7 @@ class Client:
         return good
 
     def _followed(self) -> Callable[[bytes, bytes], bool] | None:
-        """Return the verifier of the service's current key, which signatures connect to the known key.
+        """Return the verifier of the service's current key, reached by signatures from the known key.
 
         Returns None if the service has no rows from the known key to another one.
         """
@@ -651,7 +651,7 @@ class Client:
     def _check_chain(self, book: Mapping[str, Any]) -> None:
         """Check that the service was not restored from an older database, and remember its newest release."""
         chain, seen = book.get("chain"), self.witness
-        if seen is None and chain is None:  # a service of version 0.3.0
+        if seen is None and chain is None:  # a service of version 0.3.0 has no log
             return
         if not isinstance(chain, dict) or type(chain.get("turn")) is not int or not chain.get("link"):
             raise ValueError("plan: has no chain of releases, which earlier plans had")
@@ -709,9 +709,9 @@ class Client:
     def guest(self) -> Guest:
         """Return a policy for a user who found no place (reason ``full``). No ticket is used.
 
-        It is the newest published policy; if a release has several plans, that of the plan with the most
-        users. The plan is checked as in :meth:`place`. Raises :class:`Turned` if no plan is published, and
-        the errors of :meth:`plan`.
+        The policy is the newest published one. If a release has several plans, it is that of the plan with
+        the most users. The plan is checked as in :meth:`place`. Raises :class:`Turned` if no plan is
+        published, and the errors of :meth:`plan`.
         """
         book = self.plan()
         plans = {one["number"]: one for one in book["plans"]}

@@ -31,7 +31,7 @@ VISITS, CENTERED_REWARDS = "visits", "centered_reward_sums"
 
 GRAMS = frozenset({GRAM, SECOND_GRAM, REWARD_GRAM})  # families that are symmetric matrices
 
-FLAT_SPAN = 1e-9  # if the range of a value function is at most this share of its bound, the target is 0
+FLAT_SPAN = 1e-9  # the target is 0 if the range of a value function is at most this share of its bound
 
 _SLACK = 1e-12  # relative tolerance for rounding errors of a norm
 GRID = 2.0**-12
@@ -149,7 +149,7 @@ class PairForm:
             )
 
     def target_unit(self, step: int, grid: int) -> float:
-        """Return the number such that y is a multiple of it under exact noise, at this step."""
+        """Return the unit of y at this step: under exact noise, y is a multiple of this number."""
         if self.matrix == REWARD_GRAM:
             return 1.0 / grid
         return GRID * power_of_two(self.high[step])
@@ -185,14 +185,16 @@ class LinearForm(ABC):
 
     @abstractmethod
     def unit(self, family: str, step: int, grid: int) -> float:
-        """Return the number such that the cells of a family at a step are multiples of it under exact noise.
+        """Return the unit of a family's cells at a step: under exact noise, cells are multiples of this
+        number.
 
         Rewards are multiples of 1 / grid.
         """
 
     @abstractmethod
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
-        """Return the privacy losses of the independent parts of a message: mu, or epsilon for Laplace noise.
+        """Return the privacy losses of the independent parts of a message, as mu, or as epsilon for Laplace
+        noise.
 
         ``scales`` maps (family, step) to the noise scale. For a matrix with Gaussian noise, ``scales`` has
         the scale of GOE noise that is not larger than the noise in the message. Raises ``ValueError`` if the

@@ -26,9 +26,9 @@ pair (number of the plan, nonce) only once, even after the session is saved and 
 session raises :class:`MessageRejected` with the reason ``replayed``, and a service answers "already counted".
 A device keeps the bytes until it has an answer. It never encodes the same trajectory twice. Otherwise, the
 privacy losses of two messages about one trajectory would be added. The nonce distinguishes a repeated message
-from a second message. It does not identify the sender, so the service must ensure that every user sends only
-one message. If all devices follow the protocol, the probability that two of n messages have the same nonce is
-below n^2 / 2^129.
+from a second message. It does not identify the sender. Therefore the service must ensure that every user
+sends only one message. If all devices follow the protocol, the probability that two of n messages have the
+same nonce is below n^2 / 2^129.
 
 **The envelope adds nothing to the privacy loss.** Write m for the payload, x for the trajectory, and v for
 the nonce. The nonce is drawn from randomness that is independent of the data and of all other random draws.

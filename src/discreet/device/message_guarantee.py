@@ -117,7 +117,7 @@ _UNIT = (
 def _up(x: float) -> str:
     """Format ``x`` with six digits, rounded up, so that no stated number is below the true value.
 
-    An excess of up to a relative 1e-9, which can be a rounding error, is not rounded up.
+    A relative excess of up to 1e-9 can be a rounding error, so it is not rounded up.
     """
     if x == 0.0:
         return "0"
@@ -132,7 +132,7 @@ def _tail(x: float) -> float:
 
 
 def _least(holds: Callable[[float], bool], high: float) -> float:
-    """Approximate, from above, the smallest nonnegative number at which a monotone condition holds.
+    """Return an upper approximation of the smallest nonnegative number for which a monotone condition holds.
 
     ``high`` : first guess, which is doubled until the condition holds.
     """

@@ -1,4 +1,6 @@
-r"""Device for randomized reports of a few random steps: it samples, randomizes, and encodes one message.
+r"""Device for randomized reports of a few random steps.
+
+It samples steps, randomizes their records, and encodes one message.
 
 A device draws m of the H steps uniformly without replacement. For each of these steps, it draws at random
 whether to report the reward or the transition (the move). The reward or the transition is an element of a
@@ -62,8 +64,8 @@ __all__ = [
 class ReportCoins(Protocol):
     """Interface of random generators for reports.
 
-    A device uses :class:`~discreet.device.discrete_noise.ExactCoins`. The generators of the library also have
-    this interface.
+    A device uses :class:`~discreet.device.discrete_noise.ExactCoins`. The library's other generators have the
+    same interface.
     """
 
     def below(self, n: int) -> int: ...
@@ -286,7 +288,8 @@ class ReportDevice(forms.OfPairs):
     ----------
     states, actions, horizon : S, A, H of the trajectory.
     steps : number m of reported steps.
-    share : numerator over 2^53 of the probability that a report is about the reward; 0 if no report is.
+    share : numerator over 2^53 of the probability that a report is about the reward; 0 if reports are never
+    about rewards.
     moves : two randomizers of moves, one for deterministic and one for stochastic policies.
     rewards : two randomizers of rewards, one for deterministic and one for stochastic policies.
     plans : "deterministic", "stochastic" or "any": the kind of policies that users can be given. With

@@ -1,4 +1,4 @@
-"""Published bytes of a form. They can be read without the code of this package.
+"""Published bytes of a form. Readers do not need the code of this package.
 
 A form contains all information that a device needs to encode a message. It is public and is fixed before any
 data are seen. Its bytes have the following layout. Integers are little-endian and unsigned::
@@ -101,7 +101,7 @@ class Published(ABC):
 
     @cached_property
     def digest(self) -> bytes:
-        """16 bytes that identify this form."""
+        """Digest of the form: 16 bytes that identify it."""
         return hashlib.sha256(self.to_bytes()).digest()[:DIGEST]
 
 

@@ -1,7 +1,7 @@
 r"""Encoder of the shuffle protocol. It converts a trajectory to one message of fixed size.
 
-For each counter of each family, the device sends one number: the number of ones among the user's own bits and
-``flips`` noise bits. This includes counters that were not visited. The user's own bits are:
+For each counter of each family, even if it was not visited, the device sends one number. It is the number of
+ones among the user's own bits and ``flips`` noise bits. The user's own bits are:
 
 - visits, transitions: one bit, which is 1 at the visited counter and 0 at the other counters;
 - rewards: one bit y at the visited counter, which is 1 with probability r, and 0 at the other counters;
@@ -45,10 +45,10 @@ from discreet.device.shuffle_payload import COIN, Family, SessionConfig, write
 _TABULATED = (
     1024,
     2**16,
-)  # if a counter has this many fair bits, their number of ones is drawn by inversion
+)  # from this many fair bits in a counter on, the number of ones is drawn by inversion
 _FIXED = 192  # number of bits after the binary point of a tabulated probability
 _DOUBT = 1 << (_FIXED - 160)
-MOST_FLIPS = 2**28  # largest number of noise bits of a user in one family; they need 32 MB if fair, and
+MOST_FLIPS = 2**28  # largest number of noise bits of a user in one family: up to 32 MB if fair, and
 # otherwise 1 GB
 
 __all__ = ["BitCoins", "ShuffleEncoder", "Sizes", "SystemCoins", "checked_life"]

@@ -1,4 +1,6 @@
-r"""Payload of messages in the shuffle protocol: packing of one user's bits, and a strict reader.
+r"""Payload of messages in the shuffle protocol.
+
+This module packs one user's bits, and reads payloads strictly.
 
 *Content of a message.* For every counter of a batch, a message has the user's ``own`` bits (one bit, or two
 for a centred reward) and ``flips`` noise bits. Only the number of ones among these bits leaves the device.
@@ -67,7 +69,7 @@ class Family:
     flips : number m >= 1 of noise bits of one user in one counter.
     coin : integer in [1, 2^31]; a noise bit is 1 with probability coin / 2^32.
     paired : if True, ``flips`` is even, and the second half of the noise bits are 1 with probability 1 - coin
-        / 2^32. The noise is then symmetric. True for centred rewards, and False for other kinds.
+        / 2^32. The noise is then symmetric. Must be True for centred rewards, and False for other kinds.
     """
 
     kind: Kind

@@ -1,4 +1,6 @@
-r"""Device of the shuffle model for sums over contexts: integers with a share of the noise.
+r"""Device of the shuffle model for sums over contexts.
+
+It sends integers with one device's share of the noise.
 
 A shuffler publishes the sums of a batch and nothing else. The noise of the sums is the sum of the noises of
 the devices. Each device adds Skellam noise (:mod:`discreet.device.skellam_noise`) of variance v_j to cell j,
@@ -28,7 +30,7 @@ largest contribution plus a bound that noise exceeds with probability at most 2^
 messages fit into 64-bit integers, so they do not wrap around.
 
 *Privacy loss of one message.* No pure epsilon holds for Skellam noise, and the noise of one device is small.
-The guarantee is that of the sums.
+The stated guarantee is the guarantee of the sums.
 """
 
 from __future__ import annotations
@@ -260,9 +262,9 @@ class SkellamDevice(forms.Published):
 def _rounded(rewards: Floats, source: WordCoins) -> Ints:
     """Return 64 times the rewards, rounded at random to integers in [0, 64].
 
-    The mean is exact up to 2^-64. The guarantee does not depend on it.
+    The mean is exact up to 2^-64. The guarantee does not depend on this error.
     """
-    scaled = rewards * REWARD_LEVELS  # exact, as 64 is a power of two
+    scaled = rewards * REWARD_LEVELS  # exact, because 64 is a power of two
     whole = np.floor(scaled)
     below = np.ldexp(scaled - whole, 64).astype(np.uint64)
     return whole.astype(np.int64) + (np.asarray(source.words(rewards.size)) < below)

@@ -4,9 +4,9 @@ A Skellam variable with variance v is X - Y for two independent Poisson variable
 symmetric with mean 0. A sum of independent Skellam variables is a Skellam variable, and variances add up.
 
 *Method.* A Poisson variable X of integer mean m is drawn by inversion of its distribution function F. With a
-uniform U in [0, 1), X = #{k : F(k) <= U}. Only the necessary bits of U are drawn, 64 at a time. If the first
-b bits of U, as an integer u, differ from floor(2^b F(k)) for every k, they determine X. Otherwise 64 more
-bits are drawn. This ends with probability 1. The distribution is neither truncated nor rounded.
+uniform U in [0, 1), X = #{k : F(k) <= U}. Only as many bits of U as necessary are drawn, 64 at a time. If the
+first b bits of U, as an integer u, differ from floor(2^b F(k)) for every k, they determine X. Otherwise 64
+more bits are drawn. This ends with probability 1. The distribution is neither truncated nor rounded.
 
 *Certified tables.* Let w_k = 2^B m^(k - m) m! / k!. F(k) is the sum of w_0 .. w_k divided by the sum of all
 w. The weights are computed from w_m = 2^B outwards, in integers, and rounded down. Each step multiplies by a
@@ -38,7 +38,7 @@ __all__ = ["LARGEST_MEAN", "MOST_VARIANCE", "poisson", "skellam"]
 
 _WORD = 64
 _LEADING = 14
-_GUIDED = 128  # fewest words for which the guide by leading bits is faster than a search
+_GUIDED = 128  # for this many words or more, the table of leading bits is faster than a search
 
 
 @lru_cache(maxsize=64)
@@ -119,7 +119,7 @@ def _inverted(mean: int, size: int, source: WordCoins) -> Ints:
     drawn = np.asarray(source.words(size), np.uint64)
     if size < _GUIDED:
         at = np.searchsorted(floors, drawn, side="right")
-    else:  # the leading bits determine most places
+    else:  # the leading bits determine most results
         part = (drawn >> np.uint64(_WORD - _LEADING)).astype(np.int64)
         at = guide[part].astype(np.int64)
         split = np.flatnonzero(guide[part + 1] != at)

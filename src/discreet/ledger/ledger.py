@@ -1180,7 +1180,7 @@ def _name(dataset: Any) -> str:
         raise ValueError(f"dataset = {dataset!r}: must name the population")
     if dataset != unicodedata.normalize(
         "NFC", dataset.strip()
-    ):  # such a name could look the same as another name, but the entries of the two would not be composed
+    ):  # two such names could look the same, but their entries would not be composed
         raise ValueError(
             f"dataset = {dataset!r}: must have no space at its ends, and be in Unicode's normal form C"
         )
@@ -1294,7 +1294,7 @@ def _totals(dataset: str, entries: Sequence[LedgerEntry], delta: float | None) -
 def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[None]:
     """Add a note to every exception inside the context.
 
-    The note states that the reservation counts as spent.
+    The note says that the reservation counts as spent.
     """
     try:
         yield

@@ -185,7 +185,9 @@ def check_rules(files: Iterable[Path], dataset: str, ledger: Ledger | None) -> N
 
 
 def obeyed(rules: Mapping[Path, OwnerRule], dataset: str, ledger: Ledger | None) -> None:
-    """Raise ``ValueError`` if a release would violate one of these rules, or a rule now in the same files."""
+    """Raise ``ValueError`` if a release would violate one of these rules, or a rule that is now in their
+    files.
+    """
     for path, rule in [*rules.items(), *_changed(rules)]:
         said = f"by the owner's rule {path}"
         if ledger is None:

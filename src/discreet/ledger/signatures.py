@@ -185,7 +185,9 @@ def change_passphrase(path: str | Path, old: Passphrase, new: str | None) -> str
 
 
 def read_passphrase(path: str | Path, name: str = "passphrase-file") -> str:
-    """Return the first line of a file that only its owner can read (mode 0600). Batch jobs use it.
+    """Return the first line of a file that only its owner can read (mode 0600).
+
+    Batch jobs read passphrases from such files.
 
     ``name`` is the name of the argument in error messages.
     """

@@ -12,9 +12,9 @@ the weights. Let R be the radius, and let sigma be the standard deviation of the
 
     n_j = W_j / R,    c_j <- S_j / n_j, clipped to the ranges, if n_j > 3 sigma / R.
 
-Otherwise, c_j does not change. The share of centre j is proportional to max(n_j, 0) in the last round. For
-quantiles, the cumulative histogram is made monotone by isotonic regression. Cut points are interpolated in
-the monotone histogram, and shares are its differences.
+If n_j is not larger than 3 sigma / R, c_j does not change. The share of centre j is proportional to max(n_j,
+0) in the last round. For quantiles, the cumulative histogram is made monotone by isotonic regression. Cut
+points are interpolated in the monotone histogram, and shares are its differences.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Evaluation of a policy for contexts by users whose data were not used to learn it.
 
-Groups, ledger and files are those of :mod:`discreet.pipeline.judge_group`. The question is that of
-:mod:`discreet.learners.ope.advantage_verdict`. All visits of these users are in memory until they answer.
+The division into groups, the ledger entry and the files are as in :mod:`discreet.pipeline.judge_group`.
+:mod:`discreet.learners.ope.advantage_verdict` defines the question. All visits of these users stay in memory
+until the question is answered.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FORMAT = "discreet judgement"
 
 
 class ContextJudges(Guarded):
-    """Visits of the second group of users, which are raw data, and the noisy sums of their answers.
+    """Second group of users. It keeps their visits (raw data) and computes the noisy sums of their answers.
 
     Parameters
     ----------
@@ -73,7 +74,9 @@ class ContextJudges(Guarded):
         self._held = None
 
     def others(self, stored: StoredVisits) -> StoredVisits | None:
-        """Keep the visits of the second group. Returns those of the other users, or None.
+        """Keep the visits of the second group.
+
+        Returns the visits of the other users, or None if there are none.
 
         stored : visits of all users.
         """
@@ -87,7 +90,7 @@ class ContextJudges(Guarded):
         """Return the public facts about the group, for the ledger and the statement.
 
         records : records of the release of the other users. Raises ``ValueError`` if the group is empty, or
-            if no sum has the same loss as these records.
+            if no sum has the same privacy loss as these records.
         """
         if not self.users:
             raise ValueError(f"judge_share = {self.share:g}: no user is in the second group; must be larger")

@@ -1,4 +1,4 @@
-"""Release and planning of LinearAdvantage in ``discreet learn``: visits with contexts, one noisy sum."""
+"""Release and planning of LinearAdvantage in ``discreet learn``. There is one noisy sum over visits."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ __all__ = ["ContextLearning", "action_names", "read_contexts"]
 class ContextLearning:
     """Release and planning of :class:`~discreet.learners.offline.linear_advantage.LinearAdvantage`.
 
-    schema : schema with contexts. learner : LinearAdvantage. planned : class of the result, with the policy
-    and the report as arguments.
+    schema : schema with contexts. learner : LinearAdvantage. planned : class of the result, whose arguments
+        are the policy and the report.
 
     Raises ``ValueError`` if the schema has no contexts or allows several episodes for each user.
     """
@@ -56,11 +56,11 @@ class ContextLearning:
 
     @property
     def query(self) -> Any:
-        """None. Reading it raises ``ValueError``: visits are not counted in parts."""
+        """Not supported: reading it raises ``ValueError``, because visits are not counted in parts."""
         raise ValueError("learner = linear-advantage: must be given all rows, and cannot be counted in parts")
 
     def to_records(self, people: Any, group: Any = None) -> Any:
-        """Raise ``ValueError``, as :attr:`query` does. ``people``, group : not used."""
+        """Raise ``ValueError``, because visits are not counted in parts. ``people``, group : not used."""
         return self.query
 
     def check(self, settings: Any) -> None:
@@ -111,7 +111,10 @@ class ContextLearning:
         return self.again(path, settings)
 
     def again(self, path: Path, settings: Any) -> Any:
-        """Read the release in a file, and return the policy that is planned from it, with its report."""
+        """Read the release in a file.
+
+        Returns the policy that is planned from this release, and its report.
+        """
         self.say("plan")
         release = read_contexts(path, self.schema)
         policy = self.learner.learn(release)
@@ -127,7 +130,7 @@ def action_names(schema: Schema) -> tuple[str, ...]:
 def read_contexts(path: Path, schema: Schema) -> ContextRelease:
     """Return the sums in a release file.
 
-    schema : schema of the run. Raises ``ValueError`` if the file has other sums.
+    schema : schema of the run. Raises ``ValueError`` if the file does not contain the sums of this schema.
     """
     stored = read_tables(path)
     facts = stored.facts

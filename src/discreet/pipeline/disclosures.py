@@ -1,6 +1,6 @@
 """Documents about a release for readers outside the project: registry record, and page for regulators.
 
-Both are made only from a folder that verifies.
+Both require a folder that passes verification.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def registry_record(
 
 
 def crosswalk(folder: str | Path, *, ledger: LedgerLike | None = None, learner: Any = None) -> str:
-    """Return the page that puts a statement's numbers beside texts that regulators read, in Markdown.
+    """Return a Markdown page that lists a statement's numbers next to the texts of regulators.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def crosswalk(folder: str | Path, *, ledger: LedgerLike | None = None, learner: 
 
 
 def _verified(folder: str | Path, ledger: LedgerLike | None, learner: Any) -> tuple[Any, Any]:
-    """Return the document of a folder's statement, and the lines that its schema declares."""
+    """Verify a folder. Returns the document of its statement, and the lines that its schema declares."""
     wrong = next((one.name for one in verify(folder, ledger, learner=learner) if not one.ok), "")
     if wrong:
         raise ValueError(f"folder = {str(folder)!r}: does not verify ({wrong}), and nothing was written")

@@ -7,11 +7,11 @@ computed from exact quantiles of the noise in one cell. Linear learners query se
 these learners, the forecast states the largest noise of each kind of sum. The following text covers counts
 only.
 
-*Visits that a pair of state and action needs.* Suppose that the learner estimates, from n visits to (h, s,
-a), the mean of a value function V over the next state. The sampling error of this estimate has standard
-deviation sqrt(Var_P(V) / n). Noise of standard deviation sigma in each of the S counts adds an independent
-error of standard deviation sigma ||V - P V||_2 / n. If the values of the next states of (h, s, a) vary as
-much as the values of all states, then Var_P(V) = ||V - P V||_2^2 / S, and
+*Number of visits that a pair of state and action needs.* Suppose that the learner estimates, from n visits to
+(h, s, a), the mean of a value function V over the next state. The sampling error of this estimate has
+standard deviation sqrt(Var_P(V) / n). Noise of standard deviation sigma in each of the S counts adds an
+independent error of standard deviation sigma ||V - P V||_2 / n. If the values of the next states of (h, s, a)
+vary as much as the values of all states, then Var_P(V) = ||V - P V||_2^2 / S, and
 
     total / sampling = sqrt(1 + S sigma^2 / n).                                                       (1)
 
@@ -79,7 +79,7 @@ __all__ = ["EPSILONS", "FamilyNoise", "OtherEpsilon", "SchemaForecast", "estimat
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _REWARD_VARIANCE = 1 / 12
-_TIMED = 2**16  # number of draws in the sample that measures the time for drawing noise
+_TIMED = 2**16  # number of draws in the sample that measures how long drawing noise takes
 
 
 @dataclass(frozen=True)
@@ -415,7 +415,7 @@ class _Setting:
         return visits_needed(self.share, self.successors, laws[TRANSITIONS].std(), reward)
 
     def most_needed(self, needed: tuple[float, float]) -> float:
-        """Return the number of visits that a pair needs in total.
+        """Return the number of visits at which a pair has enough data.
 
         needed : numbers of visits for transitions and for rewards. Both conditions must hold, so the result
             is
@@ -425,7 +425,8 @@ class _Setting:
         return min(needed) if self.kind.query.first else max(needed)
 
     def support(self, laws: Mapping[str, NoiseDistribution]) -> _Support | None:
-        """Return the learner's threshold and the share of reachable pairs whose estimated visits exceed it.
+        """Return the learner's threshold, and the share of reachable pairs whose estimated visits exceed this
+        threshold.
 
         The result is None if the learner has no threshold.
         """

@@ -157,7 +157,7 @@ def refusal(
     if last != _STAGES[_STAGES.index(stage) - 1]:
         return f"stage {stage!r} does not follow {last!r}"
     if stage == "share_keys":
-        shown = {str(int(node)) for node in content}  # detects messages in which one site has two names
+        shown = {str(int(node)) for node in content}  # reject messages in which one site has two names
         if len(shown) != plan.sites or shown != set(content) or str(own) not in shown:
             return f"keys of {len(shown)} sites: must be of {plan.sites}, this one among them"
     elif stage == "collect_masked_vectors":

@@ -3,8 +3,8 @@
 Users are divided into two groups before anything is counted (:mod:`discreet.data.user_groups`). The release
 of group A gives the policy. Group B answers one question about this policy
 (:mod:`discreet.pipeline.fixed_policy`) with clipped sums (:mod:`discreet.mechanisms.dataset.clipped_sum`).
-Each user is in exactly one group. Therefore both groups can spend the whole (epsilon, delta): the loss of a
-user is the loss of their group (parallel composition).
+Each user is in exactly one group, so the privacy loss of a user is the loss of their group. Therefore each
+group can spend the whole (epsilon, delta) (parallel composition).
 
 Two files are written beside the policy. ``judgement.json`` contains the noisy sums, C and all other numbers.
 ``judgement.md`` states the estimate, its interval and whether a gain is shown. All other numbers are computed
@@ -50,12 +50,12 @@ from discreet.reports.statement import SecondGroup
 __all__ = ["JUDGEMENT", "JUDGEMENT_PAGE", "JudgeGroup", "answer_in", "write_judgement"]
 
 JUDGEMENT, JUDGEMENT_PAGE = "judgement.json", "judgement.md"
-SUMS = 2  # of answers, and of their squares
+SUMS = 2  # two families of sums: the answers, and the squares of the answers
 _FORMAT = "discreet judgement"
 
 
 class JudgeGroup(Guarded):
-    """Episodes of group B, which are raw data, and the noisy sums of the group's answers.
+    """Group B. It keeps the group's episodes (raw data) and computes the noisy sums of the group's answers.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class JudgeGroup(Guarded):
 
         records : records of the release of group A.
 
-        Raises ``ValueError`` if a group is empty, or if no sum has the same loss as these records.
+        Raises ``ValueError`` if a group is empty, or if no sum has the same privacy loss as these records.
         """
         users = self.users
         if not users:

@@ -162,7 +162,8 @@ class LearnConfig:
 class PlannedPolicy:
     """Policy that was learned from a release, and the report on it.
 
-    earlier : table of the policy in the format of earlier statement versions; None if ``table`` has it.
+    earlier : table of the policy in the format of earlier statement versions; None if ``table`` already has
+        this format.
     """
 
     table: PolicyTable | AdvantagePolicy
@@ -257,7 +258,10 @@ class _OneRelease(_Told):
 
     @abstractmethod
     def again(self, path: Path, settings: LearnConfig) -> PlannedPolicy:
-        """Read the release in a file, and return the policy that is planned from it, with its report."""
+        """Read the release in a file.
+
+        Returns the policy that is planned from this release, and its report.
+        """
 
 
 class _CountLearning(_OneRelease):

@@ -56,7 +56,7 @@ class LinearForecast:
     better : share of draws in which the true gain of the learned policy is positive
     gain : mean true gain of the learned policies, in the units of the return
     best : gain of the best policy, in the units of the return
-    nonlinear : largest error of the best linear fits of the MDP (:func:`nonlinear`)
+    nonlinear : largest error of least-squares fits of the MDP by linear functions (:func:`nonlinear`)
     """
 
     users: int
@@ -176,7 +176,7 @@ def linear_sample_size(
     draws: int = 40,
     seed: int = 0,
 ) -> int | None:
-    """Return the smallest number of users at which a share ``chance`` of draws shows a gain.
+    """Return the least number of users for which the share of draws that show a gain is at least ``chance``.
 
     The result is at most 1.2 times too large, except for rounding to two digits. It is None if the number is
     above 3e6. Raises ``ValueError`` if a number is out of range.
@@ -206,7 +206,7 @@ def linear_smallest_epsilon(
     draws: int = 40,
     seed: int = 0,
 ) -> float | None:
-    """Return the first epsilon in ``epsilons`` at which a share ``chance`` of draws shows a gain.
+    """Return the first of ``epsilons`` for which the share of draws that show a gain is at least ``chance``.
 
     The result is None if no epsilon is enough.
 
@@ -246,7 +246,7 @@ def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicMDP,
 def synthetic_linear_mdp_from_schema(
     schema: Schema, features: Features, gain: float, *, seed: int = 0
 ) -> PublicMDP:
-    """Build an MDP that is linear in given features and whose best policy gains ``gain`` over the behaviour.
+    """Build an MDP that is linear in given features. Its best policy has the given gain over the behaviour.
 
     Parameters
     ----------

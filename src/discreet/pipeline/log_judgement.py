@@ -1,13 +1,13 @@
 """Judgement of a policy from logged decisions with known probabilities, with one private release.
 
-A row of the log is one decision: context, action, the probability with which it was taken, and the reward.
-The schema has ``horizon = 1`` and ``[context]`` with ``propensity``. If the log has a column of users, each
-user has one row. Otherwise the unit of privacy is one row, and the schema must state this: ``unit =
-"impression"``. A person with k impressions then has k times the loss mu, or k^2 times rho, of one.
+A row of the log is one decision: the context, the action, the probability of this action, and the reward. The
+schema has ``horizon = 1`` and ``[context]`` with ``propensity``. If the log has a column of users, each user
+has one row. Otherwise the unit of privacy is one row, and the schema must state this: ``unit =
+"impression"``. A person with k impressions then has k times the mu of one impression, or k^2 times its rho.
 
 The release, its sensitivity and the intervals are those of :mod:`discreet.learners.ope.logged_values`. The
-order of steps is that of :func:`discreet.pipeline.learn.learn`: all rows are checked, the forecast is
-compared with the budget, the ledger reserves the budget, and then noise is drawn.
+steps have the same order as in :func:`discreet.pipeline.learn.learn`. First, all rows are checked and the
+forecast is compared with the budget. Then the ledger reserves the budget, and noise is drawn.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LogJudgement:
     Attributes
     ----------
     folder : folder with ``judgement.json`` and ``judgement.md``.
-    verdict : LogVerdict, in units of a reward in [0, 1].
+    verdict : LogVerdict, for rewards scaled to [0, 1].
     forecast : LogForecast, made before the release.
     text : content of ``judgement.md``.
     """
@@ -78,7 +78,7 @@ def forecast_log(
     rho: float | None = None, cap: float = 10.0, expected: float | None = None, least: float | None = None,
     level: float = 0.95,
 ) -> LogForecast:  # fmt: skip
-    """Return the width of the interval that :func:`judge_log` would find, from public facts only.
+    """Forecast the width of the interval of :func:`judge_log`, from public facts only.
 
     schema : Schema of the log.
 
@@ -114,12 +114,11 @@ def judge_log(
     schema : Schema with ``horizon = 1`` and ``[context]`` with ``propensity``
     out : new folder
     ledger : Ledger, which is charged. If None, nothing is recorded. Must be None for seeded noise
-    epsilon, delta, rho : budget of one unit: delta, and one of the other two
-    cap : M, at least 1. Public: do not choose it by these data
-    expected : guess of the mean reward, in the units of the schema; None: the middle of the range. Public
-    least : smallest probability of an action that the policy takes, if it is known. Rows of such actions with
-    a
-        smaller one are refused
+    epsilon, delta, rho : budget of one unit: delta, and either epsilon or rho
+    cap : M, at least 1. This value is public: do not choose it from these data
+    expected : public guess of the mean reward, in the units of the schema; None for the middle of the range
+    least : smallest probability of an action that the policy takes, if it is known. Rows with such an action
+        and a smaller probability are refused
     level : level of the intervals, in (0, 1)
     randomness : Secure (default), or Seeded for simulations
     anyway : if True, the release is made even if the forecast says that nothing can be shown
@@ -230,7 +229,7 @@ class _LogRelease:
 
 
 def _checked(schema: Schema) -> Schema:
-    """Return the schema. Raises ``ValueError`` if it is not that of logged decisions."""
+    """Return the schema. Raises ``ValueError`` if the schema does not describe logged decisions."""
     checks.exactly("schema", schema, Schema)
     if schema.context is None or schema.context.propensity is None:
         raise ValueError("schema: must have [context.columns], and [context] with propensity, for a log")
@@ -246,7 +245,7 @@ def _question(schema: Schema, cap: float, expected: float | None, least: float |
 
 
 def _query(rho: float, secure: bool) -> ClippedSum:
-    """Return the sum with noise of loss rho: sensitivity 2, so that 2^2 / (2 scale^2) <= rho."""
+    """Return the noisy sum whose privacy loss is rho. The sensitivity is 2, so 2^2 / (2 scale^2) <= rho."""
     scale = float(np.sqrt(2.0 / rho)) * (1.0 + 1e-12)
     return ClippedSum(LogQuestion.SIZE, "discrete_gaussian" if secure else "gaussian", scale)
 
@@ -329,7 +328,10 @@ def _probabilities(table: pa.Table, name: str) -> Floats:
 
 
 def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None]:
-    """Return the policy, its file, and the dataset in the statement beside it (None without one)."""
+    """Return the policy, its file, and the dataset that the statement in the same folder names.
+
+    The dataset is None without a statement.
+    """
     found = read_context_policy(path)
     assert schema.context is not None
     columns, actions = found.features.columns, found.features.actions
@@ -437,7 +439,7 @@ def _sentence(facts: Mapping[str, Any]) -> str:
 
 
 def _refutation(facts: Mapping[str, Any]) -> str:
-    """Return the sentence about a mean weight that refutes a condition."""
+    """Return the sentence for a mean weight that contradicts a condition of the estimate."""
     weight, least, policy = facts["weight"], facts["question"]["least"], facts["policy"]["name"]
     few = weight < 1.0  # only possible if least is declared
     others = [f"least = {least:g} is"] if few else []
@@ -542,7 +544,7 @@ def log_facts(folder: Path) -> dict[str, Any] | None:
 
 
 def verify_log(folder: str | Path, ledger: Ledger | None = None) -> tuple[str, ...]:
-    """Raise ``ValueError`` if the folder of a judgement does not follow from its sums, or the ledger differs.
+    """Raise ``ValueError`` if files of a judgement do not follow from its sums, or the ledger differs.
 
     Sensitivity, guarantee, estimates, forecast and page are computed again.
 

@@ -7,7 +7,7 @@
 the same way at every step. Path, verdict, report and comparisons are the same as for decision points. All
 computations are post-processing of the release.
 
-*Choice of the policy.* A model is misleading in some environments, for example if users nearly always act
+*Choice of the policy.* In some environments a model is misleading, for example if users nearly always act
 optimally. The learner therefore also chooses decision points from the first half. For each of the two
 candidates, it computes the expected gain in the model minus half of its standard deviation. It proposes the
 plan if this number is larger for the plan. The choice depends only on the first half. Therefore the interval
@@ -118,7 +118,7 @@ class ModelPlanner(DecisionPoints):
 
 
 def check_outcomes(question: FirstVisits) -> None:
-    """Raise ``ValueError`` if no rule pays rewards by the state in which an episode ends."""
+    """Raise ``ValueError`` unless a rule pays rewards that depend on the state in which an episode ends."""
     if question.returns.outcomes is None:
         raise ValueError(
             "learner = 'world-model': must be decision-points if no rule pays rewards by the state in which "

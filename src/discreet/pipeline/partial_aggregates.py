@@ -310,7 +310,7 @@ def merge_aggregates(parts: Iterable[PartialAggregateFile | str | Path]) -> Part
     if whole is None:
         raise ValueError("parts: must be at least one")
     everybody = np.concatenate(people)
-    # This frees memory, because there can be many parts, and parts that were read from files are not used
+    # There can be many parts, so this frees the memory of parts that were read from files and are not needed
     # again.
     people.clear()
     if twice := _repeated(everybody):

@@ -6,9 +6,9 @@ post-processing: no data are read, and no budget is spent.
 
 Every call appends one line to ``judged.jsonl`` in the folder of the release. A line is a JSON object with the
 time, the hash of the release, the part of the release, and the SHA-256 of each policy. The intervals of one
-call hold jointly. The report of a call states the number of earlier calls that read the release for other
-policies, because no correction for them is possible. A call with the same policies gives the same result and
-is not counted.
+call hold jointly. The intervals cannot be corrected for earlier calls that read the release for other
+policies. Therefore the report of a call states the number of such calls. A call with the same policies gives
+the same result and is not counted.
 """
 
 from __future__ import annotations

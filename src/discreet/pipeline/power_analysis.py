@@ -1,4 +1,5 @@
-r"""Power analysis: number of users, or epsilon, at which a report shows a gain with a given probability.
+r"""Power analysis: the number of users, or the epsilon, for which a report shows a gain with a given
+probability.
 
 The forecast simulates users on a public MDP, without real data. For n users, the sums that the learner
 ``decision-points`` reads are drawn at random around their expectation. Dynamic programming computes the
@@ -283,7 +284,7 @@ def gain_power(
 def sample_size(
     world: PublicMDP, privatizer: Central | NoPrivacy, *, chance: float = 0.9, draws: int = 60, seed: int = 0
 ) -> int | None:
-    """Return the smallest number of users at which a share ``chance`` of draws shows a gain.
+    """Return the least number of users for which the share of draws that show a gain is at least ``chance``.
 
     The result is at most 1.2 times too large, except for rounding to two digits. It is None if the number is
     above 1e9.
@@ -336,7 +337,7 @@ def least_people(enough: Callable[[int], bool], most: int) -> int | None:
 def smallest_epsilon(
     world: PublicMDP, users: int, delta: float, *, chance: float = 0.9, draws: int = 60, seed: int = 0
 ) -> float | None:
-    """Return the smallest epsilon in :data:`EPSILONS` at which a share ``chance`` of draws shows a gain.
+    """Return the least of ``EPSILONS`` for which the share of draws that show a gain is at least ``chance``.
 
     The result is None if no epsilon in the list is enough.
 
@@ -369,7 +370,7 @@ def rounded(number: float) -> int:
 
 
 def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
-    """Build an MDP in which the best policy gains ``gain`` over the behaviour policy.
+    """Build an MDP in which the best policy has the given gain over the behaviour policy.
 
     Parameters
     ----------
@@ -432,9 +433,10 @@ def synthetic_mdp(schema: Schema, gain: float, *, seed: int = 0) -> PublicMDP:
 
 
 def _with_gain(family: Callable[..., PublicMDP], gain: float) -> PublicMDP:
-    """Return the MDP of a family in which the best policy gains ``gain``.
+    """Return the MDP of a family in which the best policy has the given gain.
 
-    family : function of the size of the effects of actions and, optionally, of a weight of other differences.
+    family : function that returns an MDP. Its arguments are the size of the effects of actions and,
+        optionally, a weight of other differences.
     """
     if family(0.0).best > gain:  # the differences between next-state distributions already give a larger gain
         return family(0.0, least_enough(lambda apart: family(0.0, apart).best >= gain, 0.0, 1.0, 30))

@@ -54,7 +54,8 @@ State = Literal["no release", "hidden", "not marked", "running", "of another led
 
 @dataclass(frozen=True)
 class Lost:
-    """Release that is not marked as published in the ledger, or reservation without a release.
+    """Unfinished run: a release that is not marked as published in the ledger, or a reservation without a
+    release.
 
     Parameters
     ----------
@@ -223,7 +224,7 @@ def _mark(one: Lost, entry: Any, files: dict[str, str], ledger: Ledger | None) -
 
 
 def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str, Any], Path]:
-    """Make policy, report and statement from the release in a hidden folder.
+    """Compute policy, report and statement from the release in a hidden folder.
 
     The files are written to a folder with the final name. Returns the document of the statement and the path
     of this folder.

@@ -7,8 +7,8 @@ this user. :mod:`discreet.mechanisms.linear.per_user_means` adds the noise, and 
 sensitivity for vectors with constants B and D:
 
 * k-means: y = (z, R), where z are the scaled values after clipping to their declared ranges. These ranges are
-  in a ball of radius R. B = sqrt(2) R and D = 2 R, so the sensitivity is 2 R. R is the largest weight of the
-  count for which the count does not increase the sensitivity of the sums.
+  in a ball of radius R. B = sqrt(2) R and D = 2 R, so the sensitivity is 2 R. The count has the weight R.
+  This is the largest weight at which the count does not increase the sensitivity of the sums.
 * quantiles: y = 1. B = 1 and D = 0, so the sensitivity is sqrt(2).
 
 **Lloyd's rounds** are adaptive. The centres of a round are computed only from released sums. Therefore rho is

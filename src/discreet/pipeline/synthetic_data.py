@@ -81,7 +81,7 @@ def write_made_up(
 
 
 def _add_contexts(schema: Schema, path: Path, seed: int) -> None:
-    """Add columns with uniformly random contexts, and equal probabilities, to a file of trajectories."""
+    """Add columns with random contexts (uniform) and equal action probabilities to a file of trajectories."""
     assert schema.context is not None
     table, draw = parquet.read_table(path), np.random.default_rng([seed, 1])
     for name, (low, high) in schema.context.features.ranges.items():

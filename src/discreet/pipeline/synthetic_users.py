@@ -94,7 +94,7 @@ class SyntheticData:
 
 @dataclass(frozen=True, eq=False)
 class _Cohort:
-    """Model of a release, and the options with which users are drawn from it."""
+    """Model of a release, and the options for drawing users from this model."""
 
     release: StoredRelease
     schema: Schema
@@ -163,7 +163,10 @@ class _Cohort:
                     progress("draw users", first + n, users)
 
     def write(self, path: Path, schema: Schema, count: bool, progress: Progress | None) -> Any:
-        """Write the trajectories to a file. Returns their sums for the query of the release, or None."""
+        """Write the trajectories to a file.
+
+        Returns the sums of the trajectories for the query of the release, or None.
+        """
         learner = DecisionPoints() if self.release.facts.first_visits else APVI()
         kind: Any = kind_of(self.schema, learner)
         each, session = self.schema.episodes_per_user, NoPrivacy().stored(kind.query, Seeded(0))
@@ -312,7 +315,7 @@ def _versions() -> dict[str, str]:
 
 
 def _record(folder: Path, line: Mapping[str, Any]) -> None:
-    """Append a line to the folder's list of post-processed files, if the folder has a statement."""
+    """Append a line to the list of post-processed files in the folder, if the folder has a statement."""
     if not (folder / "statement.json").exists():
         return
     text = json.dumps({**line, **_versions()}, ensure_ascii=False, allow_nan=False) + "\n"
@@ -339,8 +342,9 @@ def processed(folder: Path) -> list[dict[str, Any]]:
 
 
 def remade(folder: Path, line: Mapping[str, Any]) -> str | None:
-    """Write a file of synthetic users again from a line of the folder's list. Returns the hash of the new
-    file.
+    """Write a file of synthetic users again, as a line of the folder's list describes it.
+
+    Returns the hash of the new file.
 
     - folder : folder of the release.
     - line : one of :func:`processed`.

@@ -1,4 +1,6 @@
-r"""Comparison of synthetic users with the real users of a release, on the part that the model does not use.
+r"""Comparison of synthetic users with the real users of a release.
+
+It uses the part of the release that the model does not use.
 
 **Total variation.** Let p be a distribution of the real users, and q the same distribution of the synthetic
 users. Both are measured by the query of the release. The held-out part gives d = p - q + e with errors e of
@@ -23,11 +25,11 @@ variation between the next states of real and of synthetic users, weighted by th
 pair and summed. The artificial start state of first visits is not a state here, but the first state of an
 episode counts as a transition from it.
 
-**Values** are in the user's units of return: the mean return of the behaviour policy, and the gains of three
-policies over it. The policies take the most common action in each state, the least common action, or a
-uniform action. For real users, the values are estimates from the held-out part, with a joint interval for all
-three gains (:func:`discreet.learners.ope.policy_gains.evaluate_policies`). For synthetic users, the values
-are exact.
+**Values**, in the user's units of return, are the mean return of the behaviour policy and the gains of three
+policies over the behaviour policy. The policies take the most common action in each state, the least common
+action, or a uniform action. For real users, the values are estimates from the held-out part, with a joint
+interval for all three gains (:func:`discreet.learners.ope.policy_gains.evaluate_policies`). For synthetic
+users, the values are exact.
 """
 
 from __future__ import annotations
@@ -275,7 +277,7 @@ def _simple(model: WorldModel) -> dict[str, Any]:
 
 
 def _usual(held: ReleasePart, spec: ProblemSpec, level: float) -> tuple[float, float, float]:
-    """Return the mean return of the real users and its interval, in the data's units."""
+    """Return the mean return of the real users, and the interval of this mean, in the data's units."""
     episodes = release_sizes(held)[1]
     if held.layout == spec.layout:
         scale = 1.0 if spec.returns is None else spec.returns.high - spec.returns.low

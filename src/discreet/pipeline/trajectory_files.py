@@ -97,7 +97,7 @@ class TrajectoryWriter:
 
     def _discard(self) -> None:
         if self._writer is not None:
-            # Closing can fail for the same reason as writing. The file is deleted in any case.
+            # Closing can fail for the same reason as writing; the file is deleted even then.
             with suppress(Exception):
                 self._writer.close()
         self._file.close()

@@ -26,8 +26,8 @@ A statement in an earlier format is compared with the text that the earlier form
 (:mod:`discreet.accounting.text.earlier_sentences`). The checks do not depend on the library version that
 wrote the statement.
 
-The free lines have no second source until a signature is added. A folder made by
-:func:`~discreet.pipeline.learn.replan` has two more facts without a second source: the library versions that
+The free lines cannot be compared with a second source until a signature is added. A folder made by
+:func:`~discreet.pipeline.learn.replan` has two more facts that cannot be compared: the library versions that
 made the folder, and options on which no file depends.
 """
 
@@ -519,7 +519,7 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
     if second is not None or "second_group" in found["run"]:
         stated["run"]["second_group"] = None if second is None else second.to_dict()
         found["run"] = {"second_group": None, **found["run"]}
-    # A run that planned again may have used another version of the library and other options.
+    # A run of `replan` may have used another version of the library and other options.
     if document["replanned"]:
         found["run"] = {name: value for name, value in found["run"].items() if name != "versions"}
     else:
@@ -609,7 +609,7 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
 
 
 def _check_processed(folder: Path) -> Iterator[Check]:
-    """Write the files of synthetic users again that the folder's list names, and compare their hashes."""
+    """Write again each file of synthetic users that the folder's list names, and compare the hashes."""
     for line in processed(folder):
         name, found = f"{POSTPROCESSING}: {line['file']}", remade(folder, line)
         if found is None:
@@ -619,7 +619,7 @@ def _check_processed(folder: Path) -> Iterator[Check]:
 
 
 def _check_lines(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Check that ``ledger.jsonl`` ends with the entry of the run, and that its hashes fit its texts."""
+    """Check that ``ledger.jsonl`` ends with the entry of the run, and that every hash matches its entry."""
     stated, last, number = document["ledger"], {}, 0
     text = (folder / LEDGER_NAME).read_bytes().decode("utf-8")
     for number, line in enumerate(text.splitlines(), 1):

@@ -24,10 +24,9 @@ deviation sigma_v and sigma_m. S is the number of next states, and k the number 
    variance (sigma_r^2 + (q sigma_v)^2) / n^2 + k spread / n. Both are combined by their precisions. P_r is
    replaced by the *tilted* row P_r(t) e^{theta V(t)} / Z whose advantage is the combined one.
 
-**As before.** One additional action draws the next state of the behaviour policy. Rows with N <= 3 sd(N) are
-replaced by this action. So are rows whose share of the decisions in their state is outside (0.005, 0.995).
-**Pessimism**: the reward of all other rows is reduced by a multiple of sqrt(u) (PEVI, arXiv 2012.15085; MOPO,
-arXiv 2005.13239).
+**As before.** One additional action draws the next state of the behaviour policy. It replaces rows with N <=
+3 sd(N), and rows whose share of the decisions in their state is outside (0.005, 0.995). **Pessimism**: the
+reward of all other rows is reduced by a multiple of sqrt(u) (PEVI, arXiv 2012.15085; MOPO, arXiv 2005.13239).
 
 *Rewards.* If a rule pays rewards on arrival, rewards are those of the rule, in units of the range of returns.
 Otherwise, they are in units of one step, and are either known or estimated from counts per step. First visits
@@ -87,7 +86,7 @@ AS_BEFORE = -1  # in tables of policies: the action of the behaviour policy
 PENALTY = 0.5  # default multiple of the standard deviation of an action's value
 _LEAST_VARIANCE = 1e-6  # number of draws of true distributions around their mean
 _LEAST_ALPHA = 0.5
-_TAKEN = (0.005, 0.995)  # shares of the decisions in a state at which a row counts as an action
+_TAKEN = (0.005, 0.995)  # range for an action's share of the decisions in its state
 _TURNS = 20  # largest number of improvements of a policy
 _STANDS_OUT = 3.0  # standard deviations of the noise that the visits of an action must exceed
 
@@ -109,7 +108,7 @@ class _Cells(NamedTuple):
 
     @property
     def several(self) -> Bools:
-        """Mask (R,) of the rows of live states with several actions."""
+        """(R,) mask, True for the rows of states in which episodes continue and that have several actions."""
         return np.asarray(((np.diff(self.ptr) > 1) & self.live)[self.state])
 
     def per_state(self, table: Floats) -> Floats:
@@ -221,7 +220,8 @@ def _tilted(rows: Floats, value: Floats, target: Floats, chosen: Bools) -> Float
 class StatePlan(NamedTuple):
     """Policy that acts in the same way at every step.
 
-    Means over steps are weighted by visits of the behaviour policy. Advantages are those of one decision.
+    Means over steps are weighted by visits of the behaviour policy. An advantage is the effect of one
+    decision.
     """
 
     row: Ints  # (S,) row of the new action in each state; -1 means the behaviour policy.
@@ -859,7 +859,7 @@ def world_model(
         if part != release.part:
             raise ValueError(f"part = {part!r}: must be {release.part!r}, which the release is")
         made_from: Mapping[str, Any] = release.made_from
-        if first and returns and release.steps is None:  # else the other part cannot evaluate the policy
+        if first and returns and release.steps is None:  # or the other part cannot be used
             release = replace(release, steps=_steps_of(release.release, spec))
     elif part == "whole":
         made_from = {"release": content_hash(release), "part": part, "share": 1.0}

@@ -1,4 +1,4 @@
-"""Parts of a folder that allow others to check a statement without this library.
+"""Files in the folder of a release with which others can check the statement without this library.
 
 The part ``query`` of a statement describes the released sums, their grid and their bounds. Sensitivities can
 be derived from it. ``release.csv`` contains the numbers of ``release.parquet`` as text. ``ledger.jsonl``

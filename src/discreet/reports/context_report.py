@@ -66,7 +66,7 @@ class ContextReport(ReportPage):
         }
 
     def _slopes(self) -> Any:
-        """Return (A, q): change of an action's advantage from the middle to the top of a column's range."""
+        """Return (A, q) changes of an action's advantage from the middle to the top of a column's range."""
         features = self.release.features
         low, high = np.array(list(features.ranges.values())).T
         middle = low / 2 + high / 2

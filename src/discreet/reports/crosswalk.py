@@ -1,7 +1,8 @@
-"""Page that puts the numbers of a statement beside texts that regulators read, without a verdict.
+"""Page that lists the numbers of a statement next to the texts of regulators, without a verdict.
 
 ``crosswalk.toml`` contains all strings, with a version number that is printed on the page. The page depends
-only on the statement and the declared lines of its schema, so any person can make it again and compare it.
+only on the statement and the declared lines of its schema. Therefore any person can make the page again and
+compare both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Report on decision points: the changes that the policy makes, their gain, and the conditions of the gain.
+"""Report on decision points: the changes that the policy makes, the estimated gain, and the conditions under
+which it holds.
 
 All results are computed from the release, the policy that was learned from it and public facts, so the report
 costs no privacy. The first line states whether the gain is shown, and under which condition
@@ -80,8 +81,8 @@ class StateChange:
         deviation of the noise in this number
     usual, usual_share : the users' most frequent action, and the share of users who took it
     action, action_share : action that the policy selects, and the share of users who took it
-    gain, gain_deviation : expected additional return of one changed decision, and its standard deviation. It
-        is estimated from the half of the information with which the change was chosen
+    gain, gain_deviation : expected additional return of one changed decision, and the standard deviation.
+        Both are estimated from the half of the information with which the change was chosen
     """
 
     state: str

@@ -45,10 +45,10 @@ _UNPROTECTED = ("users", "second group", "leaks", "unstated", "compare")
 
 
 def check_protects(doc: Document) -> None:
-    """Raise ``ValueError`` if a statement protects no person: no document can be made for it.
+    """Raise ``ValueError`` if the release of a statement protects no person.
 
-    This is the case for synthetic data, for noise from a seed, for exact sums, and if the total of the
-    releases in the ledger has no finite epsilon.
+    No document can be made for such a release. This is the case for synthetic data, for noise from a seed,
+    for exact sums, and if the total of the releases in the ledger has no finite epsilon.
 
     doc : document of a statement.
     """
@@ -130,7 +130,7 @@ def deployment_record(
 
 
 def _total(doc: Document) -> Mapping[str, Any]:
-    """Return the numbers of all releases in the ledger, or of the only release."""
+    """Return the numbers of all releases in the ledger or, without a ledger, of this release."""
     several = doc["ledger"] is not None and doc["ledger"]["together"]["reservations"] > 1
     return doc["ledger"]["together"] if several else doc["guarantee"]
 
@@ -244,7 +244,9 @@ def _mechanisms(doc: Document) -> Iterator[str]:
 
 # --------------------------------------------------------------------------------------------- YAML
 def yaml_text(record: Mapping[str, Any]) -> str:
-    """Return a record as YAML text. Texts are in double quotes; those of several lines are literal blocks.
+    """Return a record as YAML text.
+
+    Strings are in double quotes; strings of several lines are literal blocks.
 
     record : nested mappings of strings, numbers and lists of strings.
     """

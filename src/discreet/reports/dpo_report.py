@@ -83,7 +83,7 @@ def page(
     ----------
     doc : document that states the facts about the release.
     title : title of the page.
-    fields : names and strings that describe what was done.
+    fields : names and strings that describe the release.
     terms : names and explanations of the terms in the glossary.
     signed : fingerprint, line of the operator, and line of the approver.
     made : file whose numbers the page repeats.

@@ -46,7 +46,7 @@ class EarlierReport(DecisionReport):
 
     @classmethod
     def of(cls, report: DecisionReport) -> EarlierReport:
-        """Return a report in the earlier format with the numbers of a report in the present format."""
+        """Convert a report in the present format to the earlier format, with the same numbers."""
         return cls(**{**vars(report), "verdict": _verdict(report)})
 
     @property

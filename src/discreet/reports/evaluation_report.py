@@ -1,8 +1,8 @@
 """Report on policies that were evaluated with a release, for the command `discreet evaluate`.
 
 Sentences about gains from first visits are the same as in the verdict on a learned policy
-(:mod:`discreet.reports.verdict_text`). Counts per step contain no returns of episodes. Therefore they allow
-no consistency test and no bound for a hidden cause, and the sentence states this.
+(:mod:`discreet.reports.verdict_text`). Counts per step contain no returns of episodes. Therefore neither a
+consistency test nor a bound for a hidden cause is possible. The sentence states this.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class EvaluatedPolicy:
 
     @property
     def kind(self) -> str:
-        """Kind of the verdict. It is "unknown" without support, and "untested" for counts per step."""
+        """Kind of the verdict: "unknown" if the policy has no support, "untested" for counts per step."""
         if not self.changes:
             return "unchanged"
         if not self.gain.known:
@@ -184,7 +184,7 @@ class EvaluationReport(ReportPage):
 
     @staticmethod
     def _factor(one: EvaluatedPolicy) -> str:
-        """Return the largest factor of the odds, for a cause at each step, up to which the gain holds."""
+        """Return the largest odds factor of an unrecorded cause, at each step, up to which the gain holds."""
         if one.verdict is None or one.kind not in ("fragile", "unchecked", "shown"):
             return ""
         return times(one.verdict.cause.each_step)

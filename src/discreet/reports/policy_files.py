@@ -18,7 +18,7 @@ value           pessimistic value of the planner's own action; empty if ``suppor
 behaviour       index of the most frequent action in the noisy counts; empty if not known
 ==============  ==================================================================================
 
-The table of the learner ``decision-points`` is different. There, ``value`` is the expected return from the
+The table of the learner ``decision-points`` is different. There, ``value`` is the expected return after the
 first visit to a changed state, if all changes are made. The additional columns ``value_low`` and
 ``value_high`` contain the interval of ``value``. These three columns are empty in states that are not
 changed, or if the value is not known.

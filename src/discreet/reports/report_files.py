@@ -41,7 +41,7 @@ def pictures_in(files: Iterable[Path]) -> dict[str, bytes]:
 
 
 def with_preface(blocks: Sequence[Block], words: str) -> list[Block]:
-    """Return the blocks of a report, with the given words before its first paragraph, the verdict."""
+    """Return a report's blocks, with the given words before the verdict (the first paragraph)."""
     first, *rest = blocks
     if not isinstance(first, Paragraph):
         raise TypeError("blocks: a report begins with its verdict")

@@ -129,7 +129,7 @@ def _blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
 
 def of_contexts(doc: Mapping[str, Any]) -> bool:
     """Return True if the release has sums of real-valued contexts, which replace states."""
-    options = doc.get("configuration", {}).get("options", {})  # documents of codebooks have none
+    options = doc.get("configuration", {}).get("options", {})  # documents of codebooks do not have this key
     return bool(options.get("question") == "contexts")
 
 
@@ -212,7 +212,8 @@ def never_certain(doc: Mapping[str, Any]) -> bool:
 
 
 def _certain(doc: Mapping[str, Any], delta: float) -> str:
-    """Return the sentence about outcomes that prove something about a user, with their probability.
+    """Return the sentence about outcomes that prove something about a user, and the probability of such
+    outcomes.
 
     The probability is bounded by (epsilon, delta).
     """

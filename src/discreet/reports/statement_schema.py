@@ -343,11 +343,12 @@ def read_json(path: Path) -> Any:
 
 
 def ordered(value: Any, schema: Mapping[str, Any] = JSON_SCHEMA) -> Any:
-    """Return a JSON value with its keys in the order of the schema, so that a document has only one text
-    form.
+    """Return a JSON value with its keys in the order of the schema.
+
+    Every document then has only one text form.
 
     Keys that the schema does not name are sorted. Objects for which the schema names no keys are unchanged.
-    These objects are the mechanism records; the order of their tables has a meaning.
+    These objects are the mechanism records, in which the order of the tables has a meaning.
     """
     if isinstance(value, dict):
         if not schema.keys() & {"properties", "additionalProperties", "anyOf"}:

@@ -1,4 +1,4 @@
-r"""Bounds on attackers who test whether the data of one user, or of another user, were used.
+r"""Bounds on attackers who test which of two users' data were used.
 
 The attacker sees everything that is released, and knows all other users' data. The attacker asks whether the
 dataset x or its neighbour x' was the input (membership, or any attribute of one user). By the Neyman-Pearson
@@ -81,7 +81,7 @@ class TradeOff:
         return min((epsilon for epsilon, delta in self.points if delta == 0.0), default=None)
 
     def group(self, people: int) -> TradeOff:
-        """Return the bounds for a group: the data of ``people`` users are replaced at once.
+        """Return the bounds for a group of ``people`` users whose data are all replaced at once.
 
         The bounds follow from group privacy (:func:`discreet.accounting.budget.group`).
         """
@@ -131,7 +131,7 @@ class TradeOff:
         epsilon = checks.real("epsilon", epsilon, 0.0)
         found = [1.0]
         for e, d in self.points:
-            # The worst pair of distributions under (e, d): with probability d, the record is revealed.
+            # In the worst pair of distributions under (e, d), the record is revealed with probability d.
             # Otherwise, the outcome is a randomized bit whose odds are exp(e).
             gain = max(0.0, -math.expm1(epsilon - e)) / (1.0 + math.exp(-e)) if e > epsilon else 0.0
             found.append(d + (1.0 - d) * gain)

@@ -117,7 +117,7 @@ def _refused(reason: str, words: str = "", seconds: float = 0.0) -> Response:
 
 
 def _after(seconds: float) -> int:
-    """Return the time to wait in seconds, rounded up to whole seconds.
+    """Return a waiting time in seconds, rounded up to whole seconds.
 
     A time above one minute is rounded up to whole minutes, so that it reveals less about the times of other
     requests.
@@ -247,7 +247,7 @@ class Service:
         self.lost.inc(self.store.mark_expired(self.io.now(), study.closes_after, study.answer_within))
 
     async def _kept(self) -> None:
-        """Extend the lease regularly, also while the next turn is computed."""
+        """Extend the lease regularly, even while the next turn is computed."""
         while True:
             await self.io.sleep(LEASE / 3)
             try:
@@ -308,7 +308,7 @@ class Service:
         rows = self.store.policies(turn)
         # users without a place can follow this plan; they send nothing
         fallback = max(rows, key=lambda row: int(row["users"]))["number"] if rows else None
-        # devices that hold a place in an earlier plan can ask for it again
+        # devices with a place in an earlier plan can request this plan again
         rows += self.store.held_policies(turn)
         plans = [pydantic_core.from_json(row["policy"]) for row in rows]
         if isinstance(self.admission, LocalAdmission):
@@ -580,7 +580,7 @@ class Service:
         return Response(found[0], 200, headers, "application/json")
 
     async def log(self, first: str) -> Response:
-        """Handle GET /log: links of the published releases, versions and keys, for witnesses; signed."""
+        """Handle GET /log: signed links of published releases, versions and keys, for witnesses."""
         known = first.isascii() and first.isdigit() and len(first) < 10
         if not known:
             raise ServiceError("malformed", "from: must be the number of a release")
@@ -678,7 +678,7 @@ class Lane:
 
     The framework takes more time than the requests themselves.
 
-    It calls the same functions as the routes. The routes document these addresses. Other methods and
+    The fast path calls the same functions as the routes, which document these addresses. Other methods and
     addresses use the routes. If the study allows web pages of other sites to use the service, all requests
     use the routes.
     """
@@ -706,7 +706,7 @@ class Lane:
 
 
 class Heads:
-    """Layer that answers a HEAD request like a GET request, but without a body."""
+    """Layer that answers a HEAD request in the same way as a GET request, but without a body."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
@@ -827,7 +827,7 @@ def _describe(app: FastAPI, service: Service) -> None:
     original = app.openapi
 
     def openapi() -> dict[str, Any]:
-        """Return the description, with a message for an open plan as an example."""
+        """Return the OpenAPI description with an example message for an open plan."""
         found = original()
         if service.takes_people:
             described.declare_operator(found)

@@ -1,4 +1,4 @@
-"""Messages from a shuffler to the service: sums of whole batches, never the message of one user.
+"""Messages from a shuffler to the service. They contain sums of whole batches, never the message of one user.
 
 The shuffler and the service read the same study file, so both know every batch of the schedule. They know the
 number of users of the batch, and the smallest number of messages that a released sum must contain. They also
@@ -159,7 +159,7 @@ def opened_sum(
 
     shuffler : empty shuffler for the batch.
 
-    Raises ``ValueError`` unless ``people`` users of this batch can produce this sum.
+    Raises ``ValueError`` if ``people`` users of this batch cannot produce this sum.
     """
     if set(content) != {"identity", "turn", "form", "users", "absent", "counts"}:
         raise ValueError("content: must hold identity, turn, form, users, absent and counts")

@@ -1,10 +1,10 @@
 """Batches that close at fixed times (``close = "clock"``), so that no time of an answer is revealed.
 
 Release i + 1 is made at the time tau = start + (i + 1) * ``every``. Batch i contains the answers that were
-stored between release i and release i + 1, whatever plan their users hold. During batch i, users get at most
-n_i = t_(i+1) - t_i places, on the plans of release i and in the order in which they ask. Places that no user
-took, and users who have not answered, count as absent. If such a user answers later, the answer counts in the
-batch that is open then. So the number of answers in a batch can exceed n_i.
+stored between release i and release i + 1, for any plan that the users hold. During batch i, users get at
+most n_i = t_(i+1) - t_i places, on the plans of release i and in the order in which they ask. Places that no
+user took, and users who have not answered, count as absent. If such a user answers later, the answer counts
+in the batch that is open then. So the number of answers in a batch can exceed n_i.
 
 **Privacy.** Neighbours differ in one user's record, in the time of their answer, and in whether they answer.
 Reservations, plans, deadlines and release times depend on the clock and on earlier releases, never on an
@@ -17,22 +17,22 @@ columns of the two batches. Their norms are at most 1, and <g_p, g_q> = s |g_q|^
 bound holds for every course of releases.
 
 M and D are bounded by the same table of changed cells (:mod:`discreet.core.exchange`): two records that never
-share a state-action pair change twice the cells of one record. This pair is one of those whose largest cost
-is D^2. Therefore 2 M^2 <= D^2 for all counts per step and pooled counts, and with l1 norms 2 M <= D. The
-stated guarantee is that of rule "all", without wider noise. The same holds for listed privacy-loss
-distributions, because the noise of a cell depends only on the size of the change. The rounding of fixed-point
-sums is bounded by the cells of two records, as before.
+share a state-action pair change twice the cells of one record. D^2 is the largest cost over a set of pairs
+that contains this pair. Therefore 2 M^2 <= D^2 for all counts per step and pooled counts, and with l1 norms 2
+M <= D. The stated guarantee is that of rule "all", without wider noise. The same holds for listed
+privacy-loss distributions, because the noise of a cell depends only on the size of the change. The rounding
+of fixed-point sums is bounded by the cells of two records, as before.
 
-The bound needs noise that does not depend on the number of answers. It is void if each answer brings its own
-noise (local privacy, ``release = "reports"``, shuffling): an answer then also adds its noise, and the noise
-cannot hide that it exists. Trees are refused, and scales that change from release to release if sums decay:
-their columns are not derived here.
+The bound requires noise that does not depend on the number of answers. It does not hold if each answer adds
+its own noise (local privacy, ``release = "reports"``, shuffling). The presence of an answer then also changes
+the noise, so the noise cannot hide it. Two mechanisms are refused, because their columns are not derived
+here: trees, and decaying sums whose scales change from release to release.
 
-**What is not covered**: that a user took a place, and what an observer of the network sees. Therefore the
-service publishes nothing that depends on answers: no number of answers or absences, in particular. The next
-plans open ``settles`` seconds after the release, so that their time does not depend on the number of answers.
-The learner gets the number of *reservations* of each plan instead of answers. A user who withdraws before the
-end of their batch is a user who never answers.
+**What is not covered**: the fact that a user took a place, and everything that an observer of the network
+sees. The service publishes nothing that depends on answers. In particular, it publishes no number of answers
+or absences. The next plans open ``settles`` seconds after the release, so that their time does not depend on
+the number of answers. The learner gets the number of *reservations* of each plan instead of answers. A user
+who withdraws before the end of their batch counts as a user who never answers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SETTLES = 1.0  # largest number of seconds from the end of a batch to the next 
 
 
 def check_mechanism(mechanism: Any) -> None:
-    """Raise ``ValueError`` unless the module's bound holds for the mechanism."""
+    """Raise ``ValueError`` if the bound in the module docstring does not hold for the mechanism."""
     if not isinstance(mechanism, CountMechanism) or not isinstance(mechanism.strategy, Batches):
         raise ValueError(
             'serving.close = "clock": must be "resolved" or "all" with this privatizer; the time of an '
@@ -75,7 +75,7 @@ class ClockBatches(ResolvedBatches):
     ----------
     start : time at which the study began, in seconds since 1970.
     every : seconds between two releases.
-    stays : seconds that a user has from the place to the answer.
+    stays : seconds between a user's reservation of a place and the deadline for their answer.
     """
 
     start: float
@@ -92,7 +92,7 @@ class ClockBatches(ResolvedBatches):
 
     @property
     def held_turns(self) -> int:
-        """Number of earlier turns whose plans stay published; it does not depend on answers."""
+        """Number of earlier turns whose plans stay published. This number does not depend on answers."""
         return math.ceil(self.stays / self.every) + 1
 
     def is_whole(self, turn: int, rows: list[dict[str, Any]]) -> bool:
@@ -115,8 +115,8 @@ class ClockBatches(ResolvedBatches):
 class ClockRequests(ResolvedRequests):
     """Requests of one transaction, where each answer joins the batch that is open by the clock.
 
-    The first transaction after the end of a batch closes it. It does so before its own requests, so an answer
-    joins the batch of the time at which its transaction began.
+    The first transaction after the end of a batch closes it. The batch is closed before the requests of this
+    transaction are processed. Therefore an answer joins the batch that was open when the transaction began.
     """
 
     _rule: ClockBatches
@@ -134,13 +134,13 @@ class ClockRequests(ResolvedRequests):
         return (self._turn, CLOSED) in self._rows
 
     def vacancies(self) -> int:
-        """Return the number of places that are free now. None is free between a batch and the next plans."""
+        """Return the number of places that are free now; 0 between the end of a batch and the next plans."""
         if self.whole:
             return 0
         return sum(one["users"] - one["placed"] for one in self._newest())
 
     def free_again(self, first_due: float | None) -> float:
-        """Return the seconds until the next plans open."""
+        """Return the number of seconds until the next plans open."""
         return max(0.0, self._rule.opens(self._turn) - self._now)
 
     def _resolve(self, plan: dict[str, Any], outcome: Literal["came", "absent"]) -> int:
@@ -153,4 +153,4 @@ class ClockRequests(ResolvedRequests):
     def _unresolve(self, number: int, batch: int | None) -> None:
         super()._unresolve(number, batch)
         assert batch is not None
-        self._rows[batch, number]["absent"] = 0  # the row that closes the batch counts all absences
+        self._rows[batch, number]["absent"] = 0  # the row that closes the batch counts all absent users

@@ -31,7 +31,7 @@ _KINDS = {b"slow": b"408 Request Timeout", b"oversized": b"431 Request Header Fi
 
 
 class _Guarded(_Protocol):
-    """Protocol of uvicorn that closes a connection if the head of a request arrives too slowly."""
+    """Uvicorn protocol that closes a connection if the head of a request arrives too slowly."""
 
     _deadline: asyncio.TimerHandle | None = None
     _shut = False
@@ -86,7 +86,7 @@ class GuardedH11(_Guarded, H11Protocol):
             return
         self._begin()
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:  # this is true after the end of the head
+        if self.conn.their_state is not h11.IDLE:  # true after the end of the head
             self._headed()
 
 

@@ -35,9 +35,9 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 (:meth:`Requests.withdraw`). Their reservation or message becomes an absence in the batch in which it counts,
 and the message is removed.
 The number of resolved reservations of a batch does not change. So a release is drawn from the same table as
-if the user had been absent, and its distribution does not depend on the reason. The rows do not tell a
-withdrawal from an absence, except that a withdrawn message keeps its nonce: another ticket cannot send a
-copy of it.
+if the user had been absent, and its distribution does not depend on the reason. The rows do not distinguish a
+withdrawal from an absence, except that a withdrawn message keeps its nonce: another ticket cannot send a copy
+of it.
 
 **One answer per ticket.** A ticket is a one-time code with which one user takes part. The user first uses it
 to reserve a place in a plan. Then the user answers in time, or the ticket is marked as absent. These changes
@@ -158,7 +158,7 @@ _plans = sql.Table(
     sql.Column("turn", sql.Integer, nullable=False, index=True),
     sql.Column("users", sql.BigInteger, nullable=False),
     sql.Column("policy", sql.Text, nullable=False),
-    sql.Column("placed", sql.BigInteger, nullable=False),  # number of places that are already taken
+    sql.Column("placed", sql.BigInteger, nullable=False),  # number of places that are taken
     sql.Column("came", sql.BigInteger, nullable=False),
     sql.Column("absent", sql.BigInteger, nullable=False),
     sql.Column("opened", sql.Float, nullable=False),
@@ -285,8 +285,9 @@ Status = Literal[
 
 
 class StaleWriter(RuntimeError):
-    """Error: another process now makes the releases, or has already made this release. The failed transaction
-    stored nothing.
+    """Error that is raised if another process now makes the releases, or has already made this release.
+
+    The failed transaction stored nothing.
     """
 
 
@@ -531,7 +532,7 @@ class Store:
         self._keep_program(connection, program, turn)
 
     def schema(self) -> int:
-        """Return the version of the tables; 0 for a database that has none of a known version."""
+        """Return the version of the tables; 0 for a database without a stored version."""
         with self._engine.connect() as connection:
             if not sql.inspect(connection).has_table("schema"):
                 return 0
@@ -694,9 +695,9 @@ class Store:
             return [json.loads(one) for one in rows]
 
     def add_key_row(self, row: Mapping[str, Any]) -> None:
-        """Store the next key of the service. A later key than the first becomes the current one.
+        """Store the next key of the service. The first key can be stored at any time.
 
-        The first key can be stored at any time. For a later key, raises ``ValueError`` if a process serves
+        Every later key becomes the current key. For a later key, raises ``ValueError`` if a process serves
         the database.
         """
         number, public = int(row["content"]["number"]), row["content"]["public"]
@@ -876,8 +877,8 @@ class Store:
         """Mark expired reservations, and places that no user took in time, as absent. Returns the number of
         marked places.
 
-        stays : seconds between a reservation and the deadline for its answer. A reservation that ends later
-            than this from now was written while the clock was fast, and is shortened.
+        stays : seconds between a reservation and the deadline for its answer. A reservation with more time
+            left than ``stays`` was written while the clock was fast, and is shortened.
         """
         late = (_tickets.c.due <= now) | (_tickets.c.due > now + stays)
         with self._reading() as connection:  # usually nothing has expired, so no lock is needed
@@ -944,8 +945,8 @@ class Store:
             return int(connection.execute(sql.select(sql.func.sum(_plans.c.placed))).scalar() or 0)
 
     def waiting(self) -> tuple[int, float]:
-        """Return the number of users with a place and without an answer, and the time when the last of them
-        will be absent.
+        """Return the number of users who have a place but have not answered, and the latest of their
+        deadlines.
         """
         with self._reading() as connection:
             query = sql.select(sql.func.count(), sql.func.max(_tickets.c.due)).where(
@@ -970,7 +971,7 @@ class Store:
     def take_sum(self, turn: int, body: bytes) -> Literal["counted", "late", "spent"]:
         """Store the checked sum of the current turn.
 
-        The first sum of a turn is permanent. The same sum is accepted again.
+        The first sum of a turn is permanent. A repetition of the same sum is accepted.
         """
         with self._writing() as connection:
             study = connection.execute(sql.select(_study.c.turn, _study.c.over).with_for_update()).one()
@@ -1017,7 +1018,7 @@ class Store:
     ) -> None:
         """Replace the plans in a shuffler's database by the service's next publication.
 
-        It belongs to the next turn, or to the end of the study.
+        The publication belongs to the next turn, or to the end of the study.
 
         published : bytes of the signed publication. Raises :class:`StaleWriter`, and changes nothing, if
             another process holds the lease or has already replaced the plans.
@@ -1230,7 +1231,8 @@ class Store:
     def sweep(self) -> int:
         """Remove at most 500 of the counted messages.
 
-        Returns the number of removed messages. 0 means that no message is left, also in SQLite's log.
+        Returns the number of removed messages. 0 means that no message is left, neither in the tables nor in
+        SQLite's log.
 
         The result is 1 if no message was removed but another connection prevents emptying the log. Then call
         this method again.
@@ -1240,7 +1242,7 @@ class Store:
             still = sql.select(sql.func.min(_plans.c.number)).where(_plans.c.turn == turn).scalar_subquery()
             over = connection.execute(sql.select(_study.c.over)).scalar()
             old = sql.select(_messages.c.ticket)
-            if not over:  # when the study is over, all messages are removed: the last batch has no release
+            if not over:  # when over, remove all: the last batch has no release
                 counted = _messages.c.plan < still if self.batches is None else _messages.c.batch < turn
                 old = old.where(counted)
             gone = connection.execute(
@@ -1275,7 +1277,7 @@ class Store:
                 connection.execute(
                     _tickets.update().where(_tickets.c.due.isnot(None)).values(due=_tickets.c.due + gap)
                 )
-                if self.batches is None:  # other rules use this time only as the begin of the study
+                if self.batches is None:  # other rules use this time only as the start of the study
                     turn = sql.select(_study.c.turn).scalar_subquery()
                     connection.execute(
                         _plans.update().where(_plans.c.turn == turn).values(opened=_plans.c.opened + gap)
@@ -1306,7 +1308,7 @@ class Store:
         return own == 1
 
     def _beat(self, connection: Connection) -> None:
-        """Store a new beat, and remove the beat before the last :data:`BEATS` ones."""
+        """Store a new beat. Only the last :data:`BEATS` beats are kept."""
         number = int(connection.execute(sql.select(sql.func.max(_beats.c.number))).scalar() or 0) + 1
         connection.execute(_beats.insert().values(number=number, nonce=self._io.random_bytes(8).hex()))
         connection.execute(_beats.delete().where(_beats.c.number <= number - BEATS))
@@ -1384,13 +1386,13 @@ class Requests:
     def _resolve(self, plan: dict[str, Any], outcome: Literal["came", "absent"]) -> int | None:
         """Count the outcome of a reservation in its plan.
 
-        Returns the batch in which the reservation counts; None if the batch follows from the plan.
+        Returns the batch in which the reservation counts; None if the plan determines this batch.
         """
         plan[outcome] += 1
         return None
 
     def free_again(self, first_due: float | None) -> float:
-        """Return the seconds until a place can be free again.
+        """Return the time in seconds until the first open reservation ends, when a place can become free.
 
         first_due : time at which the first open reservation ends; None if no reservation is open.
         """
@@ -1402,7 +1404,7 @@ class Requests:
         return all(plan["came"] + plan["absent"] >= plan["users"] for plan in self._plans.values())
 
     def result(self, request: AnyRequest) -> RequestResult:
-        """Carry out one request."""
+        """Carry out one request, and return the result."""
         if isinstance(request, ReservationRequest):
             return self.place(request)
         return self.answer(request) if isinstance(request, TicketMessage) else self.withdraw(request)
@@ -1410,9 +1412,9 @@ class Requests:
     def withdraw(self, asked: WithdrawalRequest) -> RequestResult:
         """Count a reservation or a message as absent, and remove the message.
 
-        The result is "withdrawn" if nothing of the ticket is or will be in a sum, also if the user was marked
-        absent before. It is "counted" if the batch of the message is complete: then its sum can be drawn, or
-        was drawn, and nothing changes.
+        The result is "withdrawn" if no message of this ticket is or will be in a sum. This includes users who
+        were already marked absent. The result is "counted" if the batch of the message is complete. The sum
+        of this batch can then be drawn, or was drawn, and nothing changes.
         """
         ticket = self._tickets.get(asked.ticket)
         if ticket is None:
@@ -1438,7 +1440,10 @@ class Requests:
         return RequestResult("withdrawn")
 
     def _is_open(self, plan: dict[str, Any] | None, batch: int | None) -> bool:
-        """Return True if the batch of a message is not complete. plan : its plan, if that is open."""
+        """Return True if the batch of a message is not complete.
+
+        plan : plan of the message, if this plan is open.
+        """
         return plan is not None and not self.whole
 
     def _unresolve(self, number: int, batch: int | None) -> None:
@@ -1530,7 +1535,7 @@ class Requests:
 
 
 class BatchRule(ABC):
-    """Rule that closes batches by the resolution of reservations or by the clock, and not by plans."""
+    """Rule that closes batches when reservations are resolved, or at fixed times, instead of by plans."""
 
     @property
     def held_turns(self) -> int | None:
@@ -1543,7 +1548,7 @@ class BatchRule(ABC):
 
     @abstractmethod
     def is_whole(self, turn: int, rows: list[dict[str, Any]]) -> bool:
-        """Return True if batch ``turn`` is complete. rows : its rows of the table ``resolved``."""
+        """Return True if batch ``turn`` is complete. rows : rows of the table ``resolved`` for this batch."""
 
     def closes(self, turn: int) -> float:
         """Return the time at which batch ``turn`` closes; infinity without such a time."""
@@ -1586,7 +1591,7 @@ def _nothing() -> Iterator[None]:
 
 
 def _own_file(path: Path) -> None:
-    """Create a database file that only its owner can read, because it holds users' messages."""
+    """Create a database file that only its owner can read, because it contains users' messages."""
     if not path.parent.is_dir():
         raise ValueError(f"database = {str(path)!r}: its folder does not exist")
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))

@@ -1,4 +1,4 @@
-"""Check of the packages of the extra ``serve``. Missing packages are named."""
+"""Check that the packages of the extra ``serve`` are installed. The error names missing packages."""
 
 from __future__ import annotations
 

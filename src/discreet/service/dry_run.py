@@ -2,10 +2,9 @@
 
 Noise and users are drawn from the same seed. With states and the rule ``close = "all"``, a dry run therefore
 repeats :func:`discreet.simulate`, step by step over HTTP, and its plans are equal bit for bit. Devices that
-add noise to sums draw exact noise from the operating system, also in a dry run. A dry run has no real users,
-and its noise protects no user.
-With the rule ``close = "clock"``, the clock of the service jumps to the next release when all places are
-taken and answered.
+add noise to sums draw exact noise from the operating system, even in a dry run. A dry run has no real users,
+and its noise protects no user. With the rule ``close = "clock"``, the clock of the service jumps to the next
+release when all places are taken and answered.
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[f
 
 
 def people_of(study: Study, place: PlanReservation, user: int) -> tuple[Any, Any]:
-    """Return the trajectory of simulated user ``user`` under their policy, and the random generator of their
-    device. In a study with contexts, the first is the user's record.
+    """Return the trajectory of simulated user ``user`` under the given policy, and the random generator of
+    the device. In a study with contexts, the trajectory is replaced by the user's record.
     """
     source = study.randomness
     seeded = source if isinstance(source, Seeded) else Seeded(study.rehearsal.get("seed", 0))
@@ -100,7 +99,10 @@ def _actions(world: ContextWorld, place: PlanReservation, contexts: Any, rng: An
 
 
 class _Valuation:
-    """Expected reward sums in the simulated environment; with contexts, means over 20 000 simulated users."""
+    """Calculator of expected reward sums in the simulated environment.
+
+    With contexts, it uses means over 20 000 simulated users.
+    """
 
     def __init__(self, world: Any) -> None:
         self._world, self._contexts = world, None
@@ -151,7 +153,7 @@ def run_dry(
             shuffler = url if study.shuffled else None
             with Client(url, key.public, promised=promised_by(study), shuffler=shuffler) as client:
                 while users.came < study.users:
-                    turn = int(service.store.about()["turn"])  # before the places are asked for
+                    turn = int(service.store.about()["turn"])  # recorded before places are requested
                     if not users.come(client, tickets[users.came : users.came + _AT_ONCE], progress):
                         clock.jump(turn)
                 while not (about := service.store.about())["over"]:
@@ -172,7 +174,7 @@ def run_dry(
 
 
 class _Clock:
-    """Clock that jumps over the time for which a batch with the rule "clock" is open."""
+    """Clock that skips the time for which a batch with the rule "clock" is open."""
 
     def __init__(self, study: Study) -> None:
         self._every, self._jumps = study.every, 0

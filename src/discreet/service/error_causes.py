@@ -39,9 +39,9 @@ _DISK = {
 
 
 def where(error: BaseException) -> str:
-    """Return the file and line where an error was raised, without the error's message.
+    """Return the file and line where an error was raised.
 
-    The message can contain data that a user sent.
+    The error's message is omitted, because it can contain data that a user sent.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

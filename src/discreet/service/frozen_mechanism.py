@@ -1,16 +1,19 @@
-"""Mechanism and guarantee of a study, frozen when it begins; versions of the library that served it.
+"""Mechanism and guarantee of a study, which are fixed at its start, and record of the library versions that
+served it.
 
 The first start stores the mechanism (scales, decay, schedule) and the stated guarantee as JSON in the table
 ``program``. A later version of the library builds the mechanism from this JSON and does not calibrate again.
 Otherwise, a change of the calibration would change the noise of a running study. The later version computes
-the loss of the stored mechanism with its own accounting. The study goes on with the stated guarantee if the
-loss is at most the stated one. Otherwise, the start is refused. The version that stated the guarantee must
-find the same guarantee again. Otherwise, the database was changed, and the start is refused.
+the loss of the stored mechanism with its own accounting. If the loss is at most the stated one, the study
+continues with the stated guarantee. Otherwise, the service does not start. The version that stated the
+guarantee must compute the same guarantee again. If it does not, the database was changed, and the service
+does not start.
 
-The learner reads only releases, so its plans are post-processing. Another learner cannot void the guarantee.
-But it cannot go on from a state that it did not make. Therefore a version whose learner makes other plans of
-the stored releases is refused, until the operator accepts it (``discreet serve --accept-learner``). The
-accepted learner then reads all stored releases. The statement lists every version that served the study.
+The learner reads only releases, so its plans are post-processing. Another learner cannot violate the
+guarantee. However, it cannot continue from the state of a different learner. Therefore a version whose
+learner makes other plans from the stored releases is refused until the operator accepts it (``discreet serve
+--accept-learner``). The accepted learner then reads all stored releases. The statement lists every version
+that served the study.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ __all__ = [
     "program_of", "same_program",
 ]  # fmt: skip
 
-_TOLERANCE = 1e-9  # relative; another machine can round the computed loss differently
+_TOLERANCE = 1e-9  # relative tolerance; another machine can round the loss differently
 _LAYOUT = saved_state.FileLayout(b"\x89discreet-shown\n", 1, "a mechanism")
 _PRELUDE = 28  # number of bytes before the header of a file
 _NUMBERS = ("epsilon", "rho", "mu", "delta")
@@ -123,7 +126,7 @@ def first_program(study: Study, mechanism: Any = None) -> dict[str, Any]:
 
 
 def note_program(study: Study, store: Store, *, accept_learner: bool = False) -> None:
-    """Store the versions that serve the study now, if they are others than before.
+    """Store the versions that serve the study now, if they have changed.
 
     accept_learner : True if the operator accepts a learner that makes other plans than before.
     """
@@ -151,7 +154,7 @@ def check_learner(study: Study, store: Store, *, accept_learner: bool = False) -
 
 
 def same_program(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return True if two rows name the same versions."""
+    """Return True if two rows contain the same versions."""
     names = ("version", "learner", "learner_version", "python", "numpy", "numba")
     return all(one[name] == other[name] for name in names)
 
@@ -166,7 +169,7 @@ def _installed(name: str) -> str:
 def frozen(study: Study, store: Store) -> Study:
     """Return the study with the mechanism and the stated guarantee of the database.
 
-    Raises ``ValueError`` if the stored mechanism loses more than the database states, or if it does not give
+    Raises ``ValueError`` if the stored mechanism has a larger loss than the database states, or does not give
     the stated guarantee.
     """
     text, stated = store.frozen()
@@ -188,13 +191,13 @@ def frozen(study: Study, store: Store) -> Study:
 
 
 def _check_stated(own: Guarantee, stated: Mapping[str, Any], *, later: bool) -> None:
-    """Check the stated guarantee of a database against the one that its mechanism gives.
+    """Compare the stated guarantee of a database with the guarantee that its mechanism gives.
 
     own : guarantee of the stored mechanism, recomputed.
-    later : True if another version of the library stated the guarantee. This version can then find a smaller
-        loss, and the study goes on with the stated one, which is at most the requested one.
+    later : True if another version of the library stated the guarantee. This version can then compute a
+        smaller loss. The study continues with the stated loss, which is at most the requested one.
 
-    Raises ``ValueError`` if the stated guarantee is another one, or if the recomputed loss is larger.
+    Raises ``ValueError`` if the stated guarantee differs, or if the recomputed loss is larger.
     """
     for name in _NUMBERS:
         value, told = getattr(own, name), stated.get(name)

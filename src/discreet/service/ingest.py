@@ -21,14 +21,15 @@ __all__ = ["Busy", "Intake"]
 
 log = logging.getLogger("discreet.service")
 
-MOST_WAITING = 20_000  # largest number of waiting requests; clients must repeat other requests later
+MOST_WAITING = 20_000  # largest number of waiting requests; clients must repeat further ones later
 MOST_AT_ONCE = 1_000  # largest number of requests in one transaction
 _GATHERS = 0.008  # seconds for which more requests are collected before a transaction
 
 
 class Busy(RuntimeError):
-    """Error: the database is too slow or could not be written. The client does not know the result of its
-    request.
+    """Error that is raised if the database is too slow or cannot be written.
+
+    The client then does not know the result of its request.
     """
 
 

@@ -1,10 +1,12 @@
-"""Keys of a service, from the first one to the current one; each names the next one by a signature.
+"""Keys of a service, from the first to the current one.
+
+Each key after the first is signed with an earlier key.
 
 Row 0 states the service's first public key and the study's *recovery* key (``[service] recovery``). Each
 further row states the next public key. Every row has two signatures of its content: one with the key that it
-states, and one with the key of the row before or with the recovery key of the row before. A client that
-knows any of the keys follows the rows from there to the current one (``GET /keys``). Therefore a lost or
-stolen key can be replaced while clients that know an earlier key go on.
+states, and one with the key of the row before or with the recovery key of the row before. A client that knows
+one of the keys follows the rows from this key to the current key (``GET /keys``). Therefore a lost or stolen
+key can be replaced, and clients that know an earlier key continue to work.
 
 The holder of the recovery key can replace the key. Keep it offline.
 """
@@ -73,9 +75,10 @@ def set_first_row(study: Study, store: Store, key: PrivateKey) -> None:
 def rotate_key(study: Study, store: Store, recovery_key: Path | None = None) -> str:
     """Replace the service's key by a new one, and return the new public key.
 
-    The private key's file gets the number of the old key at its end, and the new key gets its name. If an
-    earlier call was killed after it stored the new key, this call finishes it. If it was killed before, this
-    call uses its new key, or makes another one if the earlier one was not complete.
+    The number of the old key is appended to the name of its file, and the new key's file gets the original
+    name. If an earlier call was killed after it stored the new key, this call finishes the replacement. If it
+    was killed before, this call uses the earlier call's new key, or makes another one if that key was not
+    complete.
 
     Parameters
     ----------
@@ -112,7 +115,9 @@ def rotate_key(study: Study, store: Store, recovery_key: Path | None = None) -> 
 
 
 def _make_key(path: Path) -> None:
-    """Create a private key and its public key beside it. Both files are complete when the private one exists.
+    """Create a private key, and its public key in the same folder.
+
+    If the file of the private key exists, both files are complete.
 
     Files of an earlier call that was killed are removed.
     """
@@ -126,7 +131,9 @@ def _make_key(path: Path) -> None:
 
 
 def finish_rotation(path: Path, store: Store) -> bool:
-    """Rename the files of a rotation that the database has, also after a crash. Returns True if it had one.
+    """Rename the files of a key rotation that the database contains, even after a crash.
+
+    Returns True if it contained one.
 
     path : path of the private key.
     """
@@ -134,7 +141,7 @@ def finish_rotation(path: Path, store: Store) -> bool:
     if not fresh.exists() or read_private_key(fresh, "service.key").public != store.public_key():
         return False
     number = len(store.key_rows()) - 2
-    for end in (".pub", ""):  # the private key is the last, because its name shows that work is left
+    for end in (".pub", ""):  # the private key is renamed last, because its name shows that work is left
         new, old = fresh.with_name(fresh.name + end), path.with_name(path.name + end)
         if not new.exists():  # an earlier call renamed it
             continue

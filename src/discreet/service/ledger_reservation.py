@@ -4,7 +4,7 @@
 the same reservation. If a database is lost before it published anything, its replacement uses the same
 reservation. Before release 1 is published, the reservation is marked with a name of the database. A database
 that is created after the mark is charged again, because the publications of the first database cannot be
-revoked. If two databases use the same reservation, the second one that tries to publish is rejected.
+revoked. If two databases use the same reservation, the second one to publish is rejected.
 
 **Local trust.** Each message reveals information to the server when it arrives. Therefore the reservation is
 marked before the first plan opens, and every other database is charged again.

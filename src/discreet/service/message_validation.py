@@ -1,6 +1,6 @@
 """Checks of a message before it is stored.
 
-The session repeats these checks. Errors never repeat the content of a message.
+The session repeats these checks. Errors never quote the content of a message.
 
 Under central trust, a message is JSON with ``ticket``, ``plan`` and ``nonce`` (32 hexadecimal digits, drawn
 by the device). It also has the lists ``states`` (H + 1 entries), ``actions`` (H entries) and ``rewards`` (H
@@ -109,7 +109,7 @@ class CentralAdmission:
     rewards: tuple[float, float] = (0.0, 1.0)
 
     _FIELDS: ClassVar[tuple[str, ...]] = ("actions", "nonce", "plan", "rewards", "states", "ticket")
-    _TYPE: ClassVar[str] = "<i4"  # of a state in the database
+    _TYPE: ClassVar[str] = "<i4"  # type of a state in the database
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_rows", self.layout.row_index.tolist())
@@ -309,7 +309,7 @@ class LocalAdmission(_EnvelopeAdmission):
         self._newest = max(self._newest, number)
 
     def opened(self, plan: int, body: bytes) -> Any:
-        """Return the content of a stored envelope, as a session takes it without the envelope.
+        """Return the content of a stored envelope, in the form in which a session accepts it.
 
         plan : number of the plan that the envelope answers. Raises ``ValueError`` if the envelope is invalid.
         """

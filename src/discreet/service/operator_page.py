@@ -165,7 +165,10 @@ def _policy(plans: Sequence[Mapping[str, Any]], study: Study, over: bool) -> Ite
 
 
 def _coefficients(policy: Any, chosen: Mapping[str, Any], over: bool) -> Iterator[Block]:
-    """Yield a table of the coefficients of features, for learners of contexts; at most 30 of each block."""
+    """Yield a table of feature coefficients, at most 30 for each block.
+
+    Only learners with contexts have such coefficients.
+    """
     follow = "the last plan" if over else "the plan that most people follow now"
     yield Paragraph(
         f"The coefficients of the features in {follow}. A device takes the action with the highest score. "
@@ -226,9 +229,7 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
 
 
 def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn: int, over: bool) -> str:
-    """Return a section with the number of users who took part, and the number for which the next release
-    waits.
-    """
+    """Return a section with two numbers of users: who took part, and whose answers are awaited."""
     newest = store.release(turn)
     before = int(json.loads(newest[0])["users"]) if newest else 0
     came, absent, placed, users = (
@@ -271,7 +272,9 @@ def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn
 
 
 def _budget(statement: Mapping[str, Any]) -> Iterator[Block]:
-    """Yield a table of the study's budget, and a sentence on its reservation in the ledger."""
+    """Yield a table of the study's privacy budget, and a sentence about the budget's reservation in the
+    ledger.
+    """
     guarantee, ledger = statement["guarantee"], statement["ledger"]
     names = (name for name in ("epsilon", "delta", "rho", "mu") if guarantee.get(name) is not None)
     budget = tuple((name, up(guarantee[name], 6)) for name in names)

@@ -109,14 +109,14 @@ _HOLDS = {
 
 
 def _side_channels(rule: str) -> tuple[str, ...]:
-    """Return the facts that noise does not hide under a rule that closes batches."""
+    """Return the facts that noise does not hide, given the rule that closes batches."""
     if rule == "clock":
         return (*_SIZES[:-1], *_BY_CLOCK)
     return (*SIDE_CHANNELS, *([_TIMES] if rule == "resolved" else ()))
 
 
 def _meaning(study: Study, rule: str) -> str:
-    """Return the consequence of not answering in time."""
+    """Return the text about what happens if a user does not answer in time."""
     if rule == "clock":
         return _CLOCK_MEANING.format(f"{study.every:,g}")
     return _MEANING if rule == "resolved" else _ALL_MEANING
@@ -125,7 +125,7 @@ def _meaning(study: Study, rule: str) -> str:
 def message_alone(study: Study) -> MessageGuarantee:
     """Return the guarantee of a single message without a trusted shuffler.
 
-    The guarantee can differ between batches. The weakest one is returned.
+    If the guarantee differs between batches, the weakest one is returned.
     """
     batches = ShuffledBatches(study, 0)
     every = {batches.form(int(n)) for n in [0, *study.mechanism.ends[:-1]]}  # type: ignore[union-attr]

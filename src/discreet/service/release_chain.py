@@ -1,4 +1,6 @@
-"""Chain of releases, and the head file, which reveals that a database is older than what was published.
+"""Chain of releases, and its head file.
+
+With the head file, the service detects a database that is older than its publications.
 
 Link i of the chain is SHA-256(link i - 1, identity of the study, i, SHA-256 of the served release, SHA-256 of
 the exact release). The head is a file on another disk. It is never rewritten. Its first line names the study.
@@ -14,13 +16,14 @@ of a lease, and then writes the beat to the head. A database without the newest 
 this beat. It can lack messages that were answered with 202, even if it has every release.
 
 **Start.** The head is read first and the database second. The database must contain the link and the beat of
-the last line. Otherwise it is older than what was published, and :class:`OldDatabase` is raised. The other
-order would reject healthy databases, because both grow between the two reads. A database can be one release
-ahead of the head, if the process was killed between (1) and (2). This release was not published, and the next
-line contains it.
+the last line. If it does not, it is older than what was published, and :class:`OldDatabase` is raised. The
+other order would reject healthy databases, because both grow between the two reads. A database can be one
+release ahead of the head, if the process was killed between (1) and (2). This release was not published, and
+the next line contains it.
 
-A copy that contains the newest beat is not detected. Nor is an old database with a head of the same age, or a
-copy from before the first beat without any head. Clients that remember a later release detect these cases.
+Three cases are not detected: a copy that contains the newest beat, an old database with a head of the same
+age, and a copy from before the first beat without a head. Clients that remember a later release detect these
+cases.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ _FIRST = "discreet head 1"
 
 
 class OldDatabase(ValueError):
-    """Error: the database is older than what was published, or does not belong to its head."""
+    """Error that is raised if a database is older than what was published, or does not belong to its head."""
 
     exit_status = 3
 
@@ -128,7 +131,7 @@ class Head:
         return max(marks, key=lambda mark: (mark.number, mark.beat), default=None)
 
     def set_aside(self) -> Path | None:
-        """Give the file another name. Returns this name, or None if the file does not exist."""
+        """Rename the file. Returns the new name, or None if the file does not exist."""
         if self._io.tail(self.path, 0) is None:
             return None
         kept, number = self.path, 0
@@ -141,7 +144,7 @@ class Head:
     def check(self) -> None:
         """Check the first line and the last one. Raises :class:`OldDatabase` if one of them is damaged.
 
-        The lines between are not read, because no decision depends on them.
+        The other lines are not read, because no decision depends on them.
         """
         if self.last() is not None and self._io.read(self.path, len(self._first)) != self._first:
             raise OldDatabase(f"{self}: is not the head of this study")
@@ -156,8 +159,8 @@ class Head:
     def append(self, mark: ChainMark) -> bool:
         """Add a line and flush it to the disk.
 
-        A torn last line, which an earlier crash left, is removed before. Returns False and adds nothing if
-        the last line has a later release or a later beat: it was added in the meantime.
+        An incomplete last line, which a crash can leave, is removed first. Returns False and adds nothing if
+        the last line has a later release or a later beat, because another process has added it.
 
         Raises ``FileNotFoundError`` if the file does not exist. Raises :class:`OldDatabase` if the last line
         has the same release with another link, or the same beat with another nonce. In this case, two copies
@@ -240,7 +243,7 @@ def check_head(store: Store, head: Head, seen: ChainMark | None) -> None:
 
 
 def _is_behind(seen: ChainMark, newest: ChainMark) -> bool:
-    """Return True if a line of the head is older than a served database allows."""
+    """Return True if a line of the head is older than is possible for a database that was served."""
     return newest.number > seen.number + 1 or newest.beat >= seen.beat + BEATS
 
 
@@ -265,10 +268,10 @@ def new_head(store: Store, head: Head) -> Path | None:
     """Begin a new head with the content of the database. The old file gets another name.
 
     Returns the new name of the old file, or None if no file existed. An operator does this only after a head
-    was lost. They must know that no later database exists.
+    was lost. The operator must be sure that no later database exists.
 
     Raises :class:`OldDatabase` if a line of the old file shows that the database is older than what was
-    published. A damaged old file can have such a line, too.
+    published. A damaged old file can contain such a line too.
     """
     checks.exactly("head", head, Head)
     seen = head.newest_readable()

@@ -198,7 +198,7 @@ class LeaseHolder:
 
         Raises :class:`~discreet.service.release_chain.OldDatabase` if the database is older than its head.
         """
-        seen = None if self.head is None else self.head.last()  # before the database
+        seen = None if self.head is None else self.head.last()  # read before the database
         token = self._store.lease(self._holder, now, LEASE)
         if token is None or self.head is None:
             return token
@@ -206,7 +206,7 @@ class LeaseHolder:
             check_head(self._store, self.head, seen)
             if seen is None:
                 self.head.begin()
-                self.head.append(self._store.mark())  # a database with a beat needs a line
+                self.head.append(self._store.mark())  # a database with a beat needs a line in the head
             return token if self._store.keep(token, now, LEASE, beat=True) else None
         except BaseException:
             self._store.release_lease(token, now)
@@ -229,7 +229,7 @@ class LeaseHolder:
             raise
 
     def release_lease(self) -> None:
-        """Release the lease, so that the next process does not have to wait for its end."""
+        """Release the lease, so that the next process can take it at once."""
         if self.token is not None and self.head is not None:
             self._beaten = -LEASE  # the last beat comes after the last answer
             self.hold()
@@ -276,11 +276,11 @@ class Writer(LeaseHolder):
                     f"study = {checks.said(study.name)}: states another guarantee than the session that the "
                     "database holds; what is fixed before users take part cannot change later"
                 )
-        # built from the frozen mechanism, whose noise the rule must fit
+        # built from the frozen mechanism, because the rule must fit its noise
         if store.batches != study.batches(store.close_rule(), store.begun()):
             raise RuntimeError("store.batches: must be the rule that the database was begun with")
         self._no_followed = None if store.batches is None else ()  # before release 0
-        self.refused = 0  # number of admitted messages that the session rejected; must stay 0
+        self.refused = 0  # number of admitted messages that the session rejected; always 0 without a bug
         self._booked = False  # True if this process has marked the reservation in the ledger
 
     # ------------------------------------------------------------------------- one turn
@@ -350,8 +350,8 @@ class Writer(LeaseHolder):
     def _followed(self, turn: int) -> list[tuple[Any, int]] | None:
         """Return the policies that the users of batch ``turn`` followed, each with its number of users.
 
-        Returns None if plans close batches: the learner knows these policies, unless another learner made
-        them.
+        Returns None if plans close batches, because the learner then knows these policies. Plans that another
+        learner made are an exception.
         """
         if self._store.batches is None and turn > self._accepted:
             return None

@@ -1,25 +1,27 @@
 """Batches that close when enough reservations are resolved (``close = "resolved"``).
 
-A reservation is resolved once: its user answers, or is marked absent. Let r be the number of resolved
-reservations, and 0 = t_0 < t_1 < ... < t_B = K the schedule. Batch i consists of the reservations that are
-resolved as number t_i + 1, ..., t_(i+1), for any plan that their users hold. The transaction that resolves a
-reservation increases r and counts the reservation in its batch. Therefore batches have exactly the sizes of
-the schedule, and no batch waits for a particular user while two or more reservations can be open.
+A reservation is resolved when its user answers or is marked absent. This happens only once. Let r be the
+number of resolved reservations, and 0 = t_0 < t_1 < ... < t_B = K the schedule. Batch i consists of the
+reservations that are resolved as number t_i + 1, ..., t_(i+1), for any plan that their users hold. The
+transaction that resolves a reservation increases r and counts the reservation in its batch. Therefore batches
+have exactly the sizes of the schedule, and no batch waits for a particular user while two or more
+reservations can be open.
 
 **Privacy.** Neighbours differ in the whole record of one user. Fix the log: the sequence of events
 "reservation given, plan" and "reservation resolved, answered or absent". The user's record enters exactly one
 batch, and this batch is a function of the log. Everything else in a release is a function of the log, of
 other users' records and of earlier releases. So the squared shifts of all releases sum to at most the squared
-sensitivity of one batch, however the log depends on earlier releases. The privacy loss is that of a batch
-which plans close. Plans, and the policies that users without a place follow, are post-processing of releases.
-(For sums with decay: adaptive lower-triangular mechanisms, arXiv 2202.08312, Theorem 2.1.)
+sensitivity of one batch. This holds for any dependence of the log on earlier releases. The privacy loss is
+the same as if plans closed the batches. Plans, and the policies that users without a place follow, are
+post-processing of releases. (For sums with decay: adaptive lower-triangular mechanisms, arXiv 2202.08312,
+Theorem 2.1.)
 
-The guarantee does not cover when a user answers, and whether they answer. If the time of an answer depends on
-its content, other users can fall into other batches and get other plans.
+The guarantee covers neither the time of a user's answer nor the fact that the user answers. If the time of an
+answer depends on its content, other users can fall into other batches and get other plans.
 
-**Places.** A reservation is given, on a plan of the newest release, while fewer than K are given and fewer
-than max(``least``, ``share`` r) are open. Users who find no place can follow a published policy. They send no
-message.
+**Places.** A reservation is for a plan of the newest release. A new one is given while fewer than K were
+given and fewer than max(``least``, ``share`` r) are open. Users who find no place can follow a published
+policy. They send no message.
 """
 
 from __future__ import annotations
@@ -57,11 +59,11 @@ class ResolvedBatches(BatchRule):
         return (*self.times, self.users)[turn + 1] - self.times[turn]
 
     def batch_of(self, resolved: int) -> int:
-        """Return the batch of the next reservation after ``resolved`` resolved ones."""
+        """Return the batch of the reservation that is resolved after ``resolved`` others."""
         return int(np.searchsorted(self.times, resolved, side="right")) - 1
 
     def most_open(self, resolved: int) -> int:
-        """Return the largest number of open reservations after ``resolved`` resolved ones."""
+        """Return the largest allowed number of open reservations after ``resolved`` resolved ones."""
         return max(self.least, math.floor(self.share * resolved))
 
     def is_whole(self, turn: int, rows: list[dict[str, Any]]) -> bool:

@@ -1,9 +1,9 @@
-"""Migrations of databases that an earlier version of the library made, forward only.
+"""Migrations of databases of earlier library versions. A migration cannot be undone.
 
 The table ``schema`` has the version of the tables. A database without it has version 0. Migration n changes
 version n to n + 1. Only ``discreet serve --migrate`` runs migrations, in one transaction, while no process
-serves the database. A SQLite file is copied before. The copy can contain users' messages, so the operator
-must delete it when the study runs again.
+serves the database. A SQLite file is copied first. The copy can contain users' messages, so the operator must
+delete it when the study runs again.
 
 Migrations are functions in a list. They use no tool such as Alembic, because there is one line of versions
 and no way back.
@@ -79,7 +79,7 @@ MIGRATIONS: tuple[Callable[[Store, Connection, Study], None], ...] = (_to_1, _to
 def migrate(study: Study, store: Store) -> tuple[int, Path | None]:
     """Change the tables of a database to the version that this library needs.
 
-    Returns the version before, and the path of the copy of a SQLite file; None if nothing was copied.
+    Returns the previous version, and the path of the copy of a SQLite file; None if nothing was copied.
 
     Raises ``ValueError`` if the database does not contain this study, is being served, or was made by a later
     version; or if a copy already exists.
@@ -94,7 +94,7 @@ def migrate(study: Study, store: Store) -> tuple[int, Path | None]:
     if before == SCHEMA:
         return before, None
     _check_shuffler(study, store)
-    with store.migrating() as connection:  # no process serves the database, also while it is copied
+    with store.migrating() as connection:  # no process serves the database, even while it is copied
         copy = None if store.file is None else _copied(store.file, before)
         for step in MIGRATIONS[before:]:
             step(store, connection, study)
@@ -107,7 +107,7 @@ def _check_shuffler(study: Study, store: Store) -> None:
     version.
 
     A shuffler stores no session, so its mechanism is computed from the study file. Raises ``ValueError`` if
-    it is another one.
+    the mechanism differs.
     """
     about = store.about()
     form = bytes(about["form"])
@@ -122,7 +122,7 @@ def _check_shuffler(study: Study, store: Store) -> None:
 
 
 def _copied(file: Path, number: int) -> Path:
-    """Copy a SQLite database, with the content of its write-ahead log, to a file beside it."""
+    """Copy a SQLite database, with the content of its write-ahead log, to a file in the same folder."""
     path = file.with_name(f"{file.name}.version-{number}")
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

@@ -123,7 +123,7 @@ def opened(study: Study, database: str, io: Io = SYSTEM) -> Store:
 def migrate(study: Study, database: str) -> tuple[int, Path | None]:
     """Change the tables of a database to those of this library (:mod:`discreet.service.schema_migrations`).
 
-    Returns the version of the tables before, and the path of a copy of the SQLite file, or None. Raises the
+    Returns the previous version of the tables, and the path of a copy of the SQLite file, or None. Raises the
     ``ValueError`` of :func:`discreet.service.schema_migrations.migrate`.
     """
     store = Store(database)
@@ -145,7 +145,7 @@ def rotate(study: Study, database: str, recovery_key: Path | None = None) -> str
 
 
 def begin_new_head(study: Study, database: str) -> tuple[Path, Path | None]:
-    """Replace a lost head by a new one. An operator must know that no later database exists.
+    """Replace a lost head by a new one. The operator must be sure that no later database exists.
 
     Returns the path of the head, and the new name of the old file or None. Raises ``ValueError`` if the
     database does not contain the study, or is in memory, and :class:`OldDatabase` if it is older than its
@@ -252,7 +252,7 @@ LOGGING: dict[str, Any] = {
 
 
 class _Server(uvicorn.Server):
-    """Server that reports its address when it begins to listen, and closes the database at its end.
+    """Server that reports its address when it begins to listen, and closes the database when it stops.
 
     After :meth:`shutdown`, uvicorn raises the signal again that ended the process.
     """

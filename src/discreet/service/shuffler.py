@@ -1,4 +1,6 @@
-"""Shuffler: a process of another operator. It receives single messages, and sends only sums of batches.
+"""Shuffler, a process that another operator runs.
+
+It receives single messages, and sends only sums of batches.
 
 The shuffler is between devices and the service (:mod:`discreet.service.app`). It has these tasks:
 

@@ -319,7 +319,9 @@ class Study:
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Public sizes, range of rewards, mask and feature map, as devices and participants get them."""
+        """Public sizes, range of rewards, mask and feature map, in the form that devices and participants
+        receive.
+        """
         layout = self.layout
         return {
             "states": layout.states,
@@ -344,7 +346,7 @@ class Study:
         try:
             query = self.learner.query(self.spec)
         except ValueError as error:
-            # the error is about features, which a study file cannot set
+            # this error is about features, which a study file cannot set
             if not str(error).startswith("spec.features"):
                 raise
             name = self.table.get("learner", {}).get("name", type(self.learner).__name__)
@@ -485,16 +487,17 @@ class Study:
     def for_dry_run(self, users: int | None = None) -> Study:
         """Return a copy of the study for simulated users, with seeded noise. Seeded noise protects no user.
 
-        Devices that add noise to sums send messages only with exact noise. Such a study keeps its source.
+        If devices add noise to sums, they send messages only with exact noise. The copy of such a study keeps
+        the study's source of noise.
 
-        users : number of simulated users, at least 1; by default, the number in the study. Raises
-            ``ValueError`` if
-        ``users`` or ``rehearsal.seed`` is outside its range.
+        users : number of simulated users, at least 1; by default, the number in the study.
+
+        Raises ``ValueError`` if ``users`` or ``rehearsal.seed`` is outside its range.
         """
         seed = checks.integer("rehearsal.seed", self.rehearsal.get("seed", 0), 0)
         name, table = f"{self.name} (rehearsal)"[:100], dict(self.table)
         exact = self.local and self.mechanism.stream == "local"  # type: ignore[union-attr]
-        if exact:  # the source of noise does not distinguish this identity from that of the study
+        if exact:  # same source of noise as the study, so the name must change the identity
             table["name"] = name
         if users is not None:
             users = checks.integer("rehearse", users, 1)

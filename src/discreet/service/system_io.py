@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Io:
-    """The system of the machine. Tests derive classes that simulate it."""
+    """Interface to the machine's operating system. Tests derive classes that simulate it."""
 
     def now(self) -> float:
         """Return the seconds since 1970."""
@@ -83,11 +83,13 @@ class Io:
         return base64.urlsafe_b64encode(self.random_bytes(size)).rstrip(b"=").decode()
 
     def append(self, path: Path, content: bytes, at: int | None = None) -> None:
-        """Append bytes to a file that only its owner can read. They are on the disk when this returns.
+        """Append bytes to a file that only its owner can read.
+
+        The bytes are on the disk when this method returns.
 
         If other users can read or write an existing file, its mode becomes 0600.
 
-        at : length to which the file is cut before; None: it is not cut.
+        at : length to which the file is truncated first; None: no truncation.
         """
         new = not path.exists()
         file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
