@@ -899,9 +899,14 @@ class Store:
             return self._open(connection)
 
     def vacancies(self) -> int:
-        """Return the number of places that are free now."""
+        """Return the number of places that are free now.
+
+        With the rule "clock", none is free from the time at which the batch closes, whether or not a
+        transaction has closed it.
+        """
+        now = self.clocked(self._io).now()
         with self._reading() as connection:
-            return self._requests(connection, (), 0.0).vacancies()
+            return self._requests(connection, (), now).vacancies()
 
     def given(self) -> int:
         """Return the number of places that were given so far, in all plans."""
@@ -1411,8 +1416,9 @@ class Requests:
         return RequestResult("counted", given.plan)
 
     def expire(self, ticket: dict[str, Any]) -> None:
-        """Mark a reservation as absent."""
-        self._resolve(self._plans[int(ticket["plan"])], "absent")
+        """Mark a reservation as absent. When the study is over, no batch counts it."""
+        if not self._over:
+            self._resolve(self._plans[int(ticket["plan"])], "absent")
         self._change(ticket, state=ABSENT, due=None)
 
     def _change(self, ticket: dict[str, Any], **values: Any) -> None:
@@ -1432,6 +1438,7 @@ class Requests:
                     for one in self._changed.values()
                 ],
             )
+        if self._changed and self._plans:
             connection.execute(
                 _plans.update()
                 .where(_plans.c.number == sql.bindparam("own"))
