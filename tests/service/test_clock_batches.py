@@ -387,6 +387,7 @@ def test_the_end_of_a_study_does_not_show_who_has_not_answered(tmp_path: Path) -
         assert store.mark_expired(course.time, None, STAYS) > 0
         assert store.waiting()[0] == 0
         assert store.mark_expired(course.time, None, STAYS) == 0
+        assert not [one for one in store.plans() if one["placed"] != one["absent"]]
 
 
 def test_plans_open_at_a_time_that_depends_on_no_answer(tmp_path: Path) -> None:

@@ -1339,6 +1339,7 @@ class Requests:
         self._stays, self._ends = stays, ends
         self._changed: dict[int, dict[str, Any]] = {}
         self._messages: list[dict[str, Any]] = []
+        self._ended: dict[int, int] = {}  # after the end of the study: plans, and users who are now absent
 
     def vacancies(self) -> int:
         """Return the number of places that are free now."""
@@ -1416,9 +1417,12 @@ class Requests:
         return RequestResult("counted", given.plan)
 
     def expire(self, ticket: dict[str, Any]) -> None:
-        """Mark a reservation as absent. When the study is over, no batch counts it."""
-        if not self._over:
-            self._resolve(self._plans[int(ticket["plan"])], "absent")
+        """Mark a reservation as absent. When the study is over, only its plan counts it, and no batch."""
+        number = int(ticket["plan"])
+        if self._over:
+            self._ended[number] = self._ended.get(number, 0) + 1
+        else:
+            self._resolve(self._plans[number], "absent")
         self._change(ticket, state=ABSENT, due=None)
 
     def _change(self, ticket: dict[str, Any], **values: Any) -> None:
@@ -1447,6 +1451,10 @@ class Requests:
                     {"own": number} | {f"new_{n}": plan[n] for n in ("placed", "came", "absent")}
                     for number, plan in self._plans.items()
                 ],
+            )
+        for number, gone in self._ended.items():
+            connection.execute(
+                _plans.update().where(_plans.c.number == number).values(absent=_plans.c.absent + gone)
             )
 
 
