@@ -26,6 +26,7 @@ from discreet.core.releases import Plan
 from discreet.core.trajectories import Trajectory
 from discreet.service import encoding as codec
 from discreet.service import release_worker
+from discreet.service.app import Service
 from discreet.service.clock_batches import ClockBatches
 from discreet.service.database import ReservationRequest, Store, hashed
 from discreet.service.dry_run import run_dry
@@ -370,6 +371,51 @@ def test_nothing_published_depends_on_answers(tmp_path: Path) -> None:
     assert seen[0] == seen[1]
     assert seen[0][2] == "full"
     assert seen[0][3] == pytest.approx(EVERY - 1.0 + 1.0)  # until the next plans open
+
+
+def test_the_end_of_a_study_does_not_show_who_has_not_answered(tmp_path: Path) -> None:
+    """A reservation that is open at the end is marked absent like any other."""
+    study, crowd = study_with(), people(3)
+    for one in crowd:
+        one.waits = None
+    course = Course(study, tmp_path / "a.db", crowd)
+    with closing(course):
+        course.play()
+        store = course.stores[0]
+        assert store.waiting()[0] > 0
+        course.time += STAYS
+        assert store.mark_expired(course.time, None, STAYS) > 0
+        assert store.waiting()[0] == 0
+        assert store.mark_expired(course.time, None, STAYS) == 0
+        assert not [one for one in store.plans() if one["placed"] != one["absent"]]
+
+
+def test_plans_open_at_a_time_that_depends_on_no_answer(tmp_path: Path) -> None:
+    """The service looks at the times at which a batch closes and plans open, and answers do not wake it."""
+    study, clock = study_with(schedule={"replan_every": 10}), [START]
+    io = Clocked(lambda: clock[0])
+    store = opened(study, str(tmp_path / "a.db"), io)
+    with closing(store):
+        service = Service(study, store, a_key(tmp_path), io)
+        service._hold()
+        tickets = store.new_tickets(2)
+        places = store.admit([ReservationRequest(hashed(one)) for one in tickets[:1]], START, STAYS)
+        admission = CentralAdmission(study.layout)
+        for at, pause, turn in ((EVERY - 0.01, 0.01, 0), (EVERY, 0.2, 0), (EVERY + 0.995, 0.005, 0)):
+            clock[0] = START + at
+            # whether or not a transaction came after the end of the batch, nobody gets a place
+            assert (store.vacancies() > 0) == (at < EVERY)
+            service._turn()
+            assert service._pause() == pytest.approx(pause, abs=1e-6)
+            assert service.turn == turn
+        store.admit([admission.answer(central(tickets[0], places[0].plan))], clock[0], STAYS)
+        assert store.whole
+        service._wrote()
+        assert not service._wake.is_set()
+        clock[0] = START + EVERY + 1.0
+        service._turn()
+        assert service.turn == 1
+        service.writer.release_lease()
 
 
 def _without_key(text: str) -> str:

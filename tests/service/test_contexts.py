@@ -279,9 +279,9 @@ def test_sums_that_no_device_sends_are_refused(tmp_path: Path) -> None:
     cells = np.zeros(int(device.offsets[-1]), np.int64)  # type: ignore[union-attr]
     send = lambda body: admission.answer({"ticket": "a", "message": base64.b64encode(body).decode()})  # noqa: E731
     send(device.write(1, cells, b"0" * 16))  # type: ignore[union-attr, call-arg, arg-type]
-    for at in (0, 5, len(cells) - 1):
+    for at, value in ((0, 2**40), (5, -(2**40)), (len(cells) - 1, -(2**63))):
         far = cells.copy()
-        far[at] = 2**40
+        far[at] = value
         with pytest.raises(Malformed, match="more than any device sends"):
             send(device.write(1, far, b"0" * 16))  # type: ignore[union-attr, call-arg, arg-type]
 

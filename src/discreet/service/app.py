@@ -143,6 +143,7 @@ class Service:
         self.shown = b"", ""  # the published plans, and their ETag
         self._refreshing = io.lock()
         self._clean = False  # True if all counted messages have been removed
+        self._due = math.inf  # seconds from the last check to the next time of the rule "clock"
         content = self._content()
         self.content = content
         signature = key.sign("discreet service, 1", content)
@@ -212,14 +213,15 @@ class Service:
 
     def _pause(self) -> float:
         """Return the seconds until the next check for changes by other processes."""
-        return _POLL if self._clean else _SWEEP
+        return min(_POLL if self._clean else _SWEEP, self._due)
 
     def _wrote(self) -> None:
         """Wake the release loop if the last write completed a batch.
 
-        The loop also polls, so a missed wake-up only delays a release.
+        The loop also polls, so a missed wake-up only delays a release. With the rule "clock", no answer wakes
+        the loop, because the time of the next plans would then depend on answers.
         """
-        if self.store.whole:
+        if self.store.whole and self.study.every is None:
             self._wake.set()
 
     # ----------------------------------------------------------------------------- start and stop
@@ -294,6 +296,10 @@ class Service:
         self.failed = ""
         if not self._clean:
             self._clean = self.store.sweep() == 0
+        rule = self.store.batches
+        if rule is not None and self.study.every is not None:
+            now, times = self.io.now(), (rule.closes(self.turn), rule.opens(self.turn))
+            self._due = min((at - now for at in times if at > now), default=math.inf)
 
     def refresh(self) -> None:
         """Publish the plans of the current turn in the database."""

@@ -935,9 +935,14 @@ class Store:
             return self._open(connection)
 
     def vacancies(self) -> int:
-        """Return the number of places that are free now."""
+        """Return the number of places that are free now.
+
+        With the rule "clock", none is free from the time at which the batch closes, whether or not a
+        transaction has closed it.
+        """
+        now = self.clocked(self._io).now()
         with self._reading() as connection:
-            return self._requests(connection, (), 0.0).vacancies()
+            return self._requests(connection, (), now).vacancies()
 
     def given(self) -> int:
         """Return the number of places that were given so far, in all plans."""
@@ -1374,6 +1379,7 @@ class Requests:
         self._stays, self._ends = stays, ends
         self._changed: dict[int, dict[str, Any]] = {}
         self._messages: list[dict[str, Any]] = []
+        self._ended: dict[int, int] = {}  # after the end of the study: plans, and users who are now absent
 
     def vacancies(self) -> int:
         """Return the number of places that are free now."""
@@ -1500,8 +1506,12 @@ class Requests:
         return RequestResult("counted", given.plan)
 
     def expire(self, ticket: dict[str, Any]) -> None:
-        """Mark a reservation as absent."""
-        self._resolve(self._plans[int(ticket["plan"])], "absent")
+        """Mark a reservation as absent. When the study is over, only its plan counts it, and no batch."""
+        number = int(ticket["plan"])
+        if self._over:
+            self._ended[number] = self._ended.get(number, 0) + 1
+        else:
+            self._resolve(self._plans[number], "absent")
         self._change(ticket, state=ABSENT, due=None)
 
     def _change(self, ticket: dict[str, Any], **values: Any) -> None:
@@ -1523,6 +1533,7 @@ class Requests:
                     for one in self._changed.values()
                 ],
             )
+        if self._changed and self._plans:
             connection.execute(
                 _plans.update()
                 .where(_plans.c.number == sql.bindparam("own"))
@@ -1531,6 +1542,10 @@ class Requests:
                     {"own": number} | {f"new_{n}": plan[n] for n in ("placed", "came", "absent")}
                     for number, plan in self._plans.items()
                 ],
+            )
+        for number, gone in self._ended.items():
+            connection.execute(
+                _plans.update().where(_plans.c.number == number).values(absent=_plans.c.absent + gone)
             )
 
 

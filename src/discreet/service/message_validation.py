@@ -320,7 +320,8 @@ class LocalAdmission(_EnvelopeAdmission):
     def _check(self, plan: int, body: bytes) -> None:
         device = self._device
         if not isinstance(device, ReportDevice):
-            if (np.abs(device.read(plan, body)[1]) > self._reach).any():
+            # as floats, because the least 64-bit integer has no absolute value among integers
+            if (np.abs(device.read(plan, body)[1].astype(np.float64)) > self._reach).any():
                 raise Malformed("message: holds more than any device sends")
         elif plan in self._stochastic:
             device.read(plan, body, self._stochastic[plan])
