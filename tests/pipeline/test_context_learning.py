@@ -138,7 +138,7 @@ def test_other_learners_and_settings_are_refused_before_budget_is_spent(tmp_path
     refused("unsupported", settings=LearnConfig(unsupported="behaviour"))
     refused("return_bound", settings=LearnConfig(return_bound=1.0))
     refused("judge_share", judge_share=1.0)
-    refused("nobody", judge_share=1e-9)
+    refused("no user is in the second group", judge_share=1e-9)
     with pytest.raises(ValueError, match=r"context\.columns"):
         ContextLearning(read_schema_without_contexts(), LinearAdvantage(), tuple)
     with pytest.raises(ValueError, match="counted in parts"):

@@ -377,7 +377,7 @@ def test_one_of_two_copies_stops_at_its_next_beat(tmp_path: Path) -> None:
         assert beating(study, store, clock).hold()
     copied(tmp_path / "a.db", tmp_path / "b.db")
     with closing(Store(tmp_path / "a.db")) as one, closing(Store(tmp_path / "b.db")) as two:
-        one.batches = two.batches = study.batches(one.close_rule())
+        one.batches = two.batches = study.batches(one.close_rule(), one.begun())
         clock[0] += turns.LEASE + 0.1
         first, second = beating(study, one, clock), beating(study, two, clock)
         second.head = first.head

@@ -12,6 +12,7 @@ import pytest
 from serving import Clocked, a_study, a_writer, begun
 from serving import stopped as time
 
+from discreet.learners.online.noise_aware import NoiseAwareUCBVI
 from discreet.service import encoding as codec
 from discreet.service import release_worker as turns
 from discreet.service.database import StaleWriter
@@ -77,6 +78,8 @@ def test_a_learner_that_plans_otherwise_than_it_did_is_noticed(
 
 class Failing:
     """A learner that cannot go on from some releases."""
+
+    learner_version = NoiseAwareUCBVI.learner_version
 
     def __init__(self, study: Study) -> None:
         self.learner, self.seen = study.learner, list[bytes]()

@@ -94,12 +94,12 @@ def test_what_is_refused_with_contexts(change: dict[str, Any], words: str) -> No
 
 @pytest.mark.parametrize("content", [context_table(trust="local"), table(trust="local") | {
     "privatizer": {"name": "local", "epsilon": 4.0, "randomizer": "laplace"}}])  # fmt: skip
-def test_a_rehearsal_with_exact_noise_of_devices_says_what_it_is(content: dict[str, Any]) -> None:
+def test_a_dry_run_with_exact_noise_of_devices_says_so(content: dict[str, Any]) -> None:
     study = study_of(content)
-    rehearsed = study.rehearsed()
-    assert rehearsed.randomness.kind == "secure"
-    assert rehearsed.identity != study.identity
-    assert make_participant_statement(rehearsed, None, "0" * 64)["rehearsal"]
+    simulated = study.for_dry_run()
+    assert simulated.randomness.kind == "secure"
+    assert simulated.identity != study.identity
+    assert make_participant_statement(simulated, None, "0" * 64)["rehearsal"]
     assert not make_participant_statement(study, None, "0" * 64)["rehearsal"]
 
 

@@ -38,7 +38,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 def study_with(rule: str) -> Study:
     schedule = {"replan_every": 8}
-    return a_study(24, serving=RULES[rule], people={"answer_within": 500.0}, schedule=schedule).rehearsed()
+    return a_study(24, serving=RULES[rule], people={"answer_within": 500.0}, schedule=schedule).for_dry_run()
 
 
 def sent(store: Store, *requests: Any, at: float = stopped.time()) -> list[RequestResult]:
@@ -162,7 +162,7 @@ def test_a_withdrawal_does_not_change_who_is_waited_for(tmp_path: Path, rule: st
 
 @pytest.mark.parametrize("trust", ["central", "local", "shuffle"])
 def test_a_user_withdraws_over_http(tmp_path: Path, trust: str) -> None:
-    study = a_study(50, trust).rehearsed()
+    study = a_study(50, trust).for_dry_run()
     key = a_key(tmp_path)
     with all_in_background(study, tmp_path, key) as (url, front, _, _):
         ticket, other = front.store.new_tickets(2)

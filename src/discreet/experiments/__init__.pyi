@@ -1,5 +1,6 @@
 """Simulations."""
 
+from discreet.experiments.context_runs import ContextSetup as ContextSetup
 from discreet.experiments.engine import Engine as Engine
 from discreet.experiments.engine import EngineError as EngineError
 from discreet.experiments.engine import open_engine as open_engine

@@ -30,8 +30,10 @@ here: trees, and decaying sums whose scales change from release to release.
 
 **What is not covered**: the fact that a user took a place, and everything that an observer of the network
 sees. The service publishes nothing that depends on answers. In particular, it publishes no number of answers
-or absences. The next plans open ``settles`` seconds after the release, so that their time does not depend on
-the number of answers. The learner gets the number of *reservations* of each plan instead of answers. A user
+or absences. The next plans open at a fixed time after the end of the batch: after one tenth of ``every``, but
+at most 60 seconds. The release is drawn in this time. A longer draw delays the plans, and the delay could
+reveal the number of answers. The service then logs a warning. The date of a release is that of the end of its
+batch. The learner gets the number of *reservations* of each plan instead of answers. A user
 who withdraws before the end of their batch counts as a user who never answers.
 """
 
@@ -46,10 +48,10 @@ from discreet.core.count_mechanism import CountMechanism
 from discreet.core.strategies import Batches
 from discreet.service.resolved_batches import ResolvedBatches, ResolvedRequests
 
-__all__ = ["ClockBatches", "ClockRequests", "check_mechanism"]
+__all__ = ["ClockBatches", "ClockRequests", "check_mechanism", "settling_time"]
 
 CLOSED = 0  # plan number of the row that closes a batch; plans are numbered from 1
-_SETTLES = 1.0  # largest number of seconds from the end of a batch to the next plans
+_SETTLES = 60.0  # largest number of seconds from the end of a batch to the next plans
 
 
 def check_mechanism(mechanism: Any) -> None:
@@ -65,6 +67,14 @@ def check_mechanism(mechanism: Any) -> None:
             'serving.close = "clock": must be "resolved" or "all" with noise scales that change from release '
             "to release"
         )
+
+
+def settling_time(every: float) -> float:
+    """Return the number of seconds from the end of a batch to the next plans.
+
+    every : number of seconds between two releases.
+    """
+    return min(_SETTLES, every / 10)
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,7 @@ class ClockBatches(ResolvedBatches):
 
     def opens(self, turn: int) -> float:
         """Return the time before which the plans after batch ``turn`` are not opened."""
-        return self.closes(turn) + min(_SETTLES, self.every / 10)
+        return self.closes(turn) + settling_time(self.every)
 
     @property
     def held_turns(self) -> int:

@@ -1570,7 +1570,7 @@ class BatchRule(ABC):
         return math.inf
 
     def opens(self, turn: int) -> float:
-        """Return the time before which the plans after batch ``turn`` are not opened."""
+        """Return the time before which the plans after batch ``turn`` are not opened; 0 without one."""
         return 0.0
 
     def parts(

@@ -26,6 +26,7 @@ from discreet.envs.rollouts.rollout import rollout
 from discreet.ledger.signatures import new_key, read_private_key
 from discreet.mechanisms.linear.context_query import ContextRecord
 from discreet.mechanisms.seeded_rng import SeededRng
+from discreet.service.clock_batches import settling_time
 from discreet.service.server import all_in_background
 from discreet.service.study_config import Study
 from discreet.service.system_io import SYSTEM
@@ -180,8 +181,10 @@ class _Clock:
         self._every, self._jumps = study.every, 0
 
     def now(self) -> float:
-        """Return the seconds since 1970, plus all jumps."""
-        return SYSTEM.now() + self._jumps * (self._every or 0.0)
+        """Return the seconds since 1970, plus all jumps and one settling time."""
+        if self._every is None or not self._jumps:
+            return SYSTEM.now()
+        return SYSTEM.now() + self._jumps * self._every + settling_time(self._every)
 
     def jump(self, turn: int) -> None:
         """Jump to the end of batch ``turn``, unless the clock has already done so."""

@@ -30,6 +30,8 @@ in a simulation.
 from __future__ import annotations
 
 import json
+import logging
+import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -57,6 +59,8 @@ from discreet.service.study_config import Study
 from discreet.service.system_io import SYSTEM, Io
 
 __all__ = ["LEASE", "LeaseHolder", "Writer", "begin_study"]
+
+log = logging.getLogger("discreet.service")
 
 LEASE = 5.0  # duration of a writer's lease in seconds; it is renewed after a third of this time
 
@@ -331,9 +335,12 @@ class Writer(LeaseHolder):
         kept = self._store.exact_release(turn + 1)
         if kept is not None and self._is_early(turn):
             return
+        early = self._is_early(turn)
         release = self._draw(turn, content) if kept is None else codec.of_exact(kept)
         if release is None or self._is_early(turn):
             return
+        if early:
+            log.warning("the draw of release %d took longer than the time before its plans open", turn + 1)
         self.write_head()  # before a user sees the release
         made = _planned(study, state, release, self._followed(turn))
         if self.batches is not None:
@@ -374,7 +381,10 @@ class Writer(LeaseHolder):
             for at, part in enumerate(parts, 1):
                 self._submit(session, Plan(_policy(part), part["users"], last=at == len(parts)), part, turn)
             release: Release = session.release() if self.batches is None else self._let_out(session, turn)
-            new = _drawn(release, taken_out(session), self._io.now())
+            rule, now = self._store.batches, self._io.now()
+            # by the clock, the date does not depend on the duration of the draw
+            closed = math.inf if rule is None else rule.closes(turn)
+            new = _drawn(release, taken_out(session), min(closed, now))
         finally:
             session.close()
         self._before_commit()

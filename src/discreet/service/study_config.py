@@ -81,6 +81,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -245,6 +246,8 @@ class Study:
         low, high = (checks.real("world.rewards", one) for one in self.rewards)
         if not low < high:
             raise ValueError(f"world.rewards = [{low:g}, {high:g}]: the least must be below the largest")
+        if not math.isfinite(high - low):
+            raise ValueError(f"world.rewards = [{low:g}, {high:g}]: the difference must be finite")
         put(self, "rewards", (low, high))
         put(self, "answer_within", checks.positive("people.answer_within", self.answer_within))
         if self.closes_after is not None:

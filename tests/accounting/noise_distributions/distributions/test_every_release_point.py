@@ -1261,6 +1261,7 @@ NO_NOISE_LEAVES = {
     "draws for an audit, a test of conformance or a forecast of time, which release nothing": (
         "audit.secure_noise", "audit.conformance", "audit.declared", "pipeline.estimate",
     ),
+    "rounds rewards to the grid of the noise": ("mechanisms.linear.context_session",),
     "hands coins to a device's code": ("experiments.offline_runs",),
     "draws names, keys, nonces and waiting times": (
         "device.http_client", "data.validate", "mechanisms.local.message_inbox",
