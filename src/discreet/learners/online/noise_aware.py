@@ -229,7 +229,8 @@ class NoiseAwareUCBVI(GreedyLearner):
        projected onto this constraint. Counted visits are averaged with visit numbers that a rough model
        predicts.
     3. **Posterior mean of a row.** It is a weighted mean of one step's data and the average over steps. The
-       weights depend on how much steps differ, apart from noise and sampling error (empirical Bayes).
+       weights depend on the estimated variation between steps, without noise and sampling error (empirical
+       Bayes).
     4. **Posterior mean of a reward.** The prior is a mixture of a component near 0 and a normal component,
        fitted to all pairs. It is updated with the data of all steps, then with the data of the step itself.
     5. **Optimism bonus.** Most users follow the policy that maximises the value with this bonus at step h:

@@ -660,7 +660,7 @@ def _refitted(sums: VisitSums, moves: Floats, visits: Floats) -> ProjectedModel:
 def _lost(sums: VisitSums, model: ProjectedModel, one: Policy, other: Policy, strength: float) -> float:
     """Return the loss of the difference of two policies under confounding that is drawn again at each step.
 
-    The loss is the difference without a cause minus the bound W_0 (see the module), in the start state.
+    The loss is the difference without confounding minus the bound W_0 of the module, in the start state.
 
     strength : strength lambda of the cause.
     """

@@ -319,7 +319,7 @@ class StudyInference:
 
     @property
     def _rounding(self) -> float:
-        """Largest change of phi^T theta by the rounding of phi on devices under shuffle privacy."""
+        """Largest change of phi^T theta that rounding of phi on devices can cause under shuffle privacy."""
         if not self._budget_is("trust", "shuffle"):
             return 0.0
         assert self.bound is not None
