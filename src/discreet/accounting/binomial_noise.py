@@ -452,7 +452,7 @@ def fair_flips(
 def _coined(variance: float, users: int, each: int, paired: bool) -> Flips:
     """Return flips with the least ``coin`` such that the sum over all users has at least this variance.
 
-    If fair flips have less than this variance, the result is fair flips.
+    If even fair flips have a smaller variance, the result is fair flips.
     """
     quarter = variance / (users * each)
     if quarter >= 0.25:

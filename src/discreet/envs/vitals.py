@@ -143,7 +143,7 @@ class VitalsWorld:
         once : True if the policy decides only in one hour of each stay. This hour is drawn in advance from
             all hours, so a stay can end before it. Clinicians decide in all other hours.
         best : True to always give the treatment with the best immediate effect, computed from the hidden (u,
-        v).
+            v).
 
         Raises
         ------

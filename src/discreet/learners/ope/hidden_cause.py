@@ -86,12 +86,12 @@ class ConfoundingLoss:
 class HiddenCause:
     """Largest strengths L* of unobserved confounding under which a gain remains above 0.
 
-    - each_step : L* for causes that are drawn again at each step.
-    - one_decision : L* for any cause if each user has only one changed decision.
+    - each_step : L* for confounders that are drawn again at each step.
+    - one_decision : L* for any confounder if each user has only one changed decision.
     - recorded : median factor by which the recorded state changes the odds of the policy's new actions. This
       factor is given for comparison.
 
-    Both L* are at most ``LARGEST``. Both are 1 if the gain is not above 0 without a cause.
+    Both L* are at most ``LARGEST``. Both are 1 if the gain is not above 0 without confounding.
     """
 
     __repr__ = brief
@@ -480,9 +480,9 @@ def _variance(
 def loss_one_decision(
     path: Path, count: int, strength: float, revisits: float, model: ProjectedModel | None = None
 ) -> ConfoundingLoss:
-    """Return the loss by bound B, for changes of single decisions at first visits under any cause.
+    """Return the loss by bound B, for changes of single decisions at first visits under any confounder.
 
-    - strength : strength L of the cause.
+    - strength : strength L of the confounder.
     - revisits : r, the ratio of the gain at all visits to the gain at first visits.
     - model : projected counts of the release. None: they are computed here.
     """

@@ -122,7 +122,7 @@ class StudyInterval:
 
 
 class _Ellipsoid(NamedTuple):
-    """Set of coefficients by (2), in the eigenvectors of its quadratic form.
+    """Set of coefficients that (2) allows, in the basis of the eigenvectors of its quadratic form.
 
     The set covers only the requested blocks.
     """
