@@ -22,11 +22,11 @@ they are in different pairs. At most min(k, H - k + 1) of the k steps belong to 
 who move to different states are in different pairs at the next step. The counters that change are independent
 coordinates of the loss. A change of fewer counters never causes a larger loss. The noise of centred rewards
 is symmetric, so the sign of a change in their counters does not matter. In the other families, the number of
-counters that increase equals the number that decrease. Therefore swapping the two neighbours does not change
-the loss. Therefore there is one loss distribution for each k, and the guarantee uses the worst of these
-distributions. For a query of one step (``CountQuery.step``), a device sends bits only for the counters of
-that step, and H is 1 in all formulas of this module. In such a query, visits and transitions together make 4
-unit changes. Transitions without visits make 2 unit changes.
+counters that increase equals the number that decrease. Swapping the two neighbours does not change the loss.
+Therefore there is one loss distribution for each k, and the guarantee uses the worst of these distributions.
+For a query of one step (``CountQuery.step``), a device sends bits only for the counters of that step, and H
+is 1 in all formulas of this module. In such a query, visits and transitions together make 4 unit changes.
+Transitions without visits make 2 unit changes.
 
 The loss distribution. Let x be the change of one counter. The loss of this coordinate takes the values ln P(Q
 = z - x) / P(Q = z) with probabilities P(Q = z - x). Values z with P(Q = z) = 0 have an infinite loss. Each
@@ -452,7 +452,7 @@ def fair_flips(
 def _coined(variance: float, users: int, each: int, paired: bool) -> Flips:
     """Return flips with the least ``coin`` such that the sum over all users has at least this variance.
 
-    If fair flips have less than this variance, the result is fair flips.
+    If even fair flips have a smaller variance, the result is fair flips.
     """
     quarter = variance / (users * each)
     if quarter >= 0.25:

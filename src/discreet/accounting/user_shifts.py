@@ -22,8 +22,8 @@ def shifts(query: SumQuery) -> tuple[tuple[Shift, ...], ...] | None:
     """Return the ways to replace a user that can have the largest loss.
 
     A way lists the cells that change. Ways with fewer steps in OTHER come first. The result is None if the
-    worst way is not known. The worst way is not known in three cases: several records of a user can be in one
-    cell, users can have several episodes, or a family has a separate bound.
+    worst way is not known. There are three such cases: several records of a user can be in one cell, users
+    can have several episodes, or a family has a separate bound.
     """
     records = [family for family in query.listed if isinstance(family, RecordFamily)]
     steps = {family.over.steps(query.layout.horizon) for family in records}

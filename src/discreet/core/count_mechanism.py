@@ -351,7 +351,7 @@ class CountMechanism(SumMechanism):
 
     @property
     def asks(self) -> Literal["plain", "group", "cut"]:
-        """Value that plans can set: "groups", "cut" (clipping threshold of rewards) or "plain" (none)."""
+        """Value that plans can set: "group", "cut" (clipping threshold of rewards) or "plain" (none)."""
         if self.query.steered:
             return "group" if self.query.groups else "cut"
         return "plain"

@@ -538,9 +538,9 @@ class ChannelSession(Saveable):
         Before this call, report the users of the batch as :meth:`absent`, because their messages did not
         arrive in this process.
 
-        counted : output of the shuffler. Raises ``ValueError`` unless this is a shuffle session, and
-            ``counted`` has the batch's form and at most as many users as were absent. Raises ``RuntimeError``
-            if the batch's plans still expect users, or if a message arrived in this process.
+        counted : output of the shuffler. Raises ``ValueError`` if this is not a shuffle session, if
+            ``counted`` does not have the form of the batch, or if it has more users than were absent. Raises
+            ``RuntimeError`` if the batch's plans still expect users, or if a message arrived in this process.
         """
         with self._call():
             self._check_open()

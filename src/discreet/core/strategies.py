@@ -7,9 +7,9 @@ strategies are:
 
 - :class:`Exact`: no noise, and therefore no guarantee.
 - :class:`Prefixes`: correlated noise is added to prefix sums, and a user is in one time step
-  (:mod:`discreet.core.correlated_noise.factorization`). Signed-digit trees use some draws of noise before the
-  data that the draws protect exist. Only pure-epsilon accounting is valid for them. The Toeplitz
-  factorization has a large l1 norm, so it is used only with Gaussian noise.
+  (:mod:`discreet.core.correlated_noise.factorization`). Signed-digit trees use some draws before the records
+  that the draws protect exist, so only pure-epsilon accounting is valid. The Toeplitz factorization has a
+  large l1 norm, so it is used only with Gaussian noise.
 - :class:`Batches`: fresh noise is added at each scheduled release to the batch, or to a decaying sum of
   batches. The l2 norm of a column is at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`). The l1
   norm of a column is 1 only without decay.

@@ -142,8 +142,8 @@ class VitalsWorld:
         policy : function of vitals (n, q) that returns treatments (n,). None: clinicians.
         once : True if the policy decides only in one hour of each stay. This hour is drawn in advance from
             all hours, so a stay can end before it. Clinicians decide in all other hours.
-        best : True to always give the treatment with the best immediate effect, computed from the hidden (u,
-        v).
+        best : True to always give the treatment with the best immediate effect, which depends on the hidden
+            (u, v).
 
         Raises
         ------

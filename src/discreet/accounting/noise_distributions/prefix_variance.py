@@ -72,7 +72,7 @@ def noise_of(walk: Walk) -> WalkNoise:
 
 
 def _bits_below(ends: int, levels: int) -> list[int]:
-    """Return, for each bit l < levels, the count of numbers in 0 .. ends - 1 with this bit set."""
+    """Return, for each bit l < levels, the number of integers in 0 .. ends - 1 that have this bit set."""
     return [
         ends // 2 ** (level + 1) * 2**level + max(0, ends % 2 ** (level + 1) - 2**level)
         for level in range(levels)

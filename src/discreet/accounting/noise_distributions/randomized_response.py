@@ -27,10 +27,10 @@ class ReportLaw:
         over the cells of all H steps, with records spread evenly over the cells. The covariance is for
         records that are spread evenly.
     idle, visit : float
-        The two parts of that variance. ``idle`` is the variance that a user adds whose policy assigns the
-        cell but who does not visit it. ``visit`` is the additional variance from each record in the cell,
-        mostly from the steps that were not drawn. A count of x among n users has the variance n idle + x
-        visit.
+        The two parts of that variance. ``idle`` is the variance from a user who does not visit the cell,
+        although the user's policy assigns it. ``visit`` is the additional variance from each record in the
+        cell, mostly from the steps that were not drawn. A count of x among n users has the variance n idle +
+        x visit.
     worst, reach : float
         Largest variance and largest absolute value of one user's term in one cell, over all possible data.
     row_worst, row_reach : float

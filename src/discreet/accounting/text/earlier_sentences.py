@@ -63,7 +63,7 @@ REWORDED: Mapping[int, Mapping[str, str]] = {
         "patient, plus": ", plus a chance of at most {chance}",
     },
 }  # fmt: skip
-"""For each version: templates with other words than now but the same claim."""
+"""For each version: templates with the same claim as now but different words."""
 
 MODULES: Mapping[int, Mapping[str, str]] = {
     4: {

@@ -78,7 +78,8 @@ class SignedDigits(Walk):
     def column_norm(self, norm: Norm) -> float:
         """Return L for the l1 norm and infinity for the l2 norm.
 
-        Some noise is used before its data exist, so the guarantee is valid for pure epsilon only.
+        Some draws are used before the records that they protect exist, so the guarantee is valid for pure
+        epsilon only.
         """
         return float(self.levels) if norm == "l1" else math.inf
 

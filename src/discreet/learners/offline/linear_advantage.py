@@ -83,7 +83,7 @@ class AdvantagePolicy:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> AdvantagePolicy:
-        """Return the policy with these values. Raises ``ValueError`` if they do not describe a policy."""
+        """Return the policy with the values ``plain``. Raises ``ValueError`` if they describe no policy."""
         try:
             features = FeatureMap.from_dict(plain["features"])
             shape = (features.actions, features.dimension)

@@ -137,7 +137,7 @@ class StageModel:
         """Estimate the model from a release.
 
         ``failure`` : probability that any noise bound fails. ``ignore_noise`` : if True, noisy sums are
-        treated as exact; negative sums then become 0.
+        treated as exact, except that negative sums are set to 0.
         """
         layout = spec.layout
         post: Literal["none", "lp"] = "none" if ignore_noise else "lp"

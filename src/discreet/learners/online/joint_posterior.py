@@ -86,8 +86,8 @@ _ALARM = 5.0  # Misfit threshold in std; see tests/learners/online/joint_posteri
 _ALARM_RELEASES = 3  # Number of releases before the first misfit test.
 _STARTS = 2**20  # First index of the random streams of repeated fits; lower indices are for samples.
 _CAREFUL = 0.1  # Factor of the learning rate in a second fit, if the first fit decreased the likelihood.
-# After a failed misfit test, this number of fits is made, each with three times the steps. The most likely
-# fit is tested.
+# After a failed misfit test, the model is fitted this number of times, with three times as many steps. The
+# most likely fit is tested.
 _AGAIN = 3
 _UNKNOWN_NOISE = 4.2247  # Noise std / sensitivity at (1, 1e-6), used if the budget is not known.
 _QUIET = 1.0  # If the noise unit is below this value, a fit has more steps.

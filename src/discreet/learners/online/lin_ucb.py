@@ -28,7 +28,7 @@ noise. There are p features in each of B blocks, D = B p, K users and a failure 
 * Without noise, c = lam and gamma = 0. (1) is then the algorithm of Abbasi-Yadkori et al.
 
 Until the first release all scores are equal, so users act at random. Responses are centred (phi (r - 1/2)),
-unlike in the papers, because this halves their sensitivity.
+because centring halves their sensitivity. The papers do not centre responses.
 
 *Privacy.* Neighbours differ in one user's whole record, which is replaced. The sums and their sensitivity are
 those of :class:`~discreet.mechanisms.linear.context_query.ContextQuery`. All computations here are
@@ -160,7 +160,7 @@ class LinUCB(Knobs):
         return Plan(theta, size, {"random": np.zeros(1), **self.explored(inverse, width)}), state
 
     def fit(self, release: Release, users: int) -> tuple[Floats, Floats, float]:
-        """Return theta (blocks, p), V^-1 (blocks, p, p) and the width (2) without its factor.
+        """Return theta (blocks, p), V^-1 (blocks, p, p) and the width (2) without the factor ``bonus_scale``.
 
         release : noisy sums of at least one user. users : number K of users of the whole run.
         """

@@ -8,8 +8,8 @@ For each batch of users, the Gram matrices G and responses u of its users are re
 user is in one batch, so the privacy loss of all batches together is that of one batch. The learner computes a
 posterior of the coefficients theta from all batches, which is post-processing.
 
-1. Sums over batches are weighted by w_j = (n_j / max n)^gamma. The learner uses the gamma in {0, 1/2, 1} that
-   gives the smallest total posterior variance. The noise of Gram matrices has 3/2 times the scale of that of
+1. Sums over batches are weighted by w_j = (n_j / max n)^gamma. The learner chooses gamma from {0, 1/2, 1} to
+   minimise the total posterior variance. The noise of Gram matrices has 3/2 times the scale of that of
    responses.
 2. Let T be the sum of the Gram matrices of all blocks, shrunk towards a multiple of I. The matrix of each
    block is shrunk towards its share of T. Both factors are those of James and Stein: one minus the expected

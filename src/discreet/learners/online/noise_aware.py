@@ -133,7 +133,7 @@ _NO_ROWS, _NO_CELLS = np.zeros((0, 0, 0)), np.zeros((0, 0))
 # When this number of users have followed explorers 1 and 2, the share of these explorers starts to fall like
 # 1 / sqrt(users).
 _MANY = 1_000.0
-# For each user that explorers 1 and 2 lose because of this fall, the optimistic explorer gets this number of
+# For each user by which the share of explorers 1 and 2 falls, the optimistic explorer gets this number of
 # users.
 _MORE = 2.0
 # Factor n_1 / n_0: after n_1 users, the maximum-uncertainty explorer becomes the frontier explorer.
@@ -189,10 +189,10 @@ def explorers_among(
 
     - Explorers 1 and 2 together have the share ``share`` of the first n_0 = 1 000 / share users. After that,
       their share falls like 1 / sqrt(users).
-    - Explorer 3, the optimistic explorer, starts when this share falls. For each user that explorers 1 and 2
-      lose because of the fall, it gets two users, as long as enough users remain. After ``optimism`` n_0
-      users, its share also falls like 1 / sqrt(users), because a large environment always has untried pairs.
-      This explorer costs little regret if no better policy is within its width.
+    - Explorer 3, the optimistic explorer, starts when this share falls. For each user by which that share
+      falls, explorer 3 gets two users, as long as enough users remain. After ``optimism`` n_0 users, its
+      share also falls like 1 / sqrt(users), because a large environment always has untried pairs. This
+      explorer costs little regret if no better policy is within its width.
     - Explorer 4, the maximum-uncertainty explorer, starts after n_0 users, and only if ``noise`` is True.
       With x = sqrt(n_0 / users), its share is ``share`` (x - x^2), and that of explorers 1 and 2 is ``share``
       x. For many users, the ratio of these two shares tends to 1. After n_1 = 64 n_0 users, explorer 4 is the
@@ -229,7 +229,8 @@ class NoiseAwareUCBVI(GreedyLearner):
        projected onto this constraint. Counted visits are averaged with visit numbers that a rough model
        predicts.
     3. **Posterior mean of a row.** It is a weighted mean of one step's data and the average over steps. The
-       weights depend on how much steps differ, apart from noise and sampling error (empirical Bayes).
+       weights depend on the estimated variation between steps, without noise and sampling error (empirical
+       Bayes).
     4. **Posterior mean of a reward.** The prior is a mixture of a component near 0 and a normal component,
        fitted to all pairs. It is updated with the data of all steps, then with the data of the step itself.
     5. **Optimism bonus.** Most users follow the policy that maximises the value with this bonus at step h:

@@ -311,7 +311,8 @@ class UCRLVTR(LinearLearner):
         )
 
     def _noise(self, state: LinearState, release: Release, pair: Pair, gram: Any, vector: Any) -> _PairNoise:
-        """Compute the ridge levels of one pair of statistics, and the width part due to ridge and noise.
+        """Compute the ridge of one pair of statistics, and the part of the width that is due to ridge and
+        noise.
 
         ``gram`` and ``vector`` are the noise distributions of the sums of x x^T and of x y.
         """

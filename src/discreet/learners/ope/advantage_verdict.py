@@ -16,13 +16,13 @@ mean of d is the gain (doubly robust). Both models are public:
   g_a. The result is at least ``FLOOR``.
 
 Each user contributes d, d^2 and a penalty (:meth:`AdvantageQuestion.vectors`). The contributions are clipped
-and summed with noise by
-:class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum`, which states the neighbouring relation and the
-sensitivity. The clipping bound C is public: it depends only on theta, the number of users and the noise.
+and summed with noise by :class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum`, which states the
+neighbouring relation and the sensitivity. The clipping bound C is public: it depends only on theta, the
+number of users and the noise.
 
 Clipping at C biases the mean, often in one direction: if most outcomes are good, the values d with the
-largest absolute values are negative. For |d| > C/2 the penalty (|d| - C/2)^2 / (2 C) is at least |d|
-- C. The mean of the penalty is added to the standard deviation in the interval.
+largest absolute values are negative. For |d| > C/2 the penalty (|d| - C/2)^2 / (2 C) is at least |d| - C. The
+mean of the penalty is added to the standard deviation in the interval.
 
 Without logged probabilities, the interval is widened by :attr:`AdvantageQuestion.model_error`, the expected
 size of the bias from errors of both models.
@@ -32,7 +32,7 @@ test:
 
 - no unobserved confounder affects both action and outcome, unless probabilities were logged;
 - in the contexts where the policy takes an action, this action has at least the probability ``FLOOR``
-(positivity);
+  (positivity);
 - without logged probabilities, e and q are both correct. If only one is correct, the estimate is unbiased,
   but the interval can be too short. With q correct and e wrong, 6 to 8 % of simulations without any effect
   showed a gain.

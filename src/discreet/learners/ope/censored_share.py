@@ -46,9 +46,9 @@ def censored_share(sums: VisitSums) -> CensoredShare | None:
 def ends_censored(sums: VisitSums, moves: Floats, usual: Floats) -> Floats:
     """Return the (R,) probabilities that an episode ends censored after a visit to a row.
 
-    The probabilities assume that users follow the behaviour policy after the visit. They also assume that all
-    steps of the horizon remain, which is the largest possible number. All entries are 0 if no episode can end
-    censored.
+    The probabilities assume that users follow the behaviour policy after the visit. They also assume the
+    largest possible number of remaining steps, which is the whole horizon. All entries are 0 if no episode
+    can end censored.
 
     - moves : (R, S + 1) next-state distributions of rows.
     - usual : (S + 1, S + 1) next-state distributions of states, 0 for terminal states.

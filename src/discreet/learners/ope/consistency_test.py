@@ -329,7 +329,8 @@ class _Test:
         self.row_state, self.cells = layout.row_state, np.diff(layout.state_ptr).astype(np.float64)
         noise, states = sums.noise, layout.states
         both = noise.visits**2 + states * noise.moves**2
-        # shares of the difference (row sum of transitions - visits) that correct visits and transitions
+        # shares of the difference (row sum of transitions - visits) with which visits and transitions are
+        # corrected
         self.of_visits = noise.visits**2 / both if both else 0.0
         self.of_moves = noise.moves**2 / both if both else 0.0
         self.sigma = math.sqrt(states) * noise.visits * noise.moves / math.sqrt(both) if both else 0.0

@@ -82,7 +82,7 @@ class FirstVisits:
         The environment, which must be declared stationary. ``spec.returns`` defines the return of an episode.
         ``spec.groups`` is the number G of public groups of users.
     episodes : int
-        Largest number of episodes per user. Noise and sampling errors grow with it.
+        Largest number of episodes per user. Noise and sampling errors increase with this number.
 
     Raises
     ------

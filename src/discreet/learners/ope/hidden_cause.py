@@ -86,12 +86,12 @@ class ConfoundingLoss:
 class HiddenCause:
     """Largest strengths L* of unobserved confounding under which a gain remains above 0.
 
-    - each_step : L* for causes that are drawn again at each step.
-    - one_decision : L* for any cause if each user has only one changed decision.
+    - each_step : L* for confounders that are drawn again at each step.
+    - one_decision : L* for any confounder if each user has only one changed decision.
     - recorded : median factor by which the recorded state changes the odds of the policy's new actions. This
       factor is given for comparison.
 
-    Both L* are at most ``LARGEST``. Both are 1 if the gain is not above 0 without a cause.
+    Both L* are at most ``LARGEST``. Both are 1 if the gain is not above 0 without confounding.
     """
 
     __repr__ = brief
@@ -104,8 +104,8 @@ class HiddenCause:
 def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> HiddenCause:
     """Return L* of both bounds for the policy that changes the first ``count`` states of a path.
 
-    gain : gain of that policy. found : result of the consistency test of the release. Its projected counts
-    are used.
+    gain : gain of that policy. found : result of the consistency test of the release. The function uses the
+    projected counts in ``found``.
     """
     if not count:
         return HiddenCause(1.0, 1.0, 1.0)
@@ -128,7 +128,7 @@ def hidden_cause(path: Path, count: int, gain: Gain, found: Consistency) -> Hidd
 def largest_strength(
     gain: Gain, sums: VisitSums, loss: Callable[[float], ConfoundingLoss], most: float = LARGEST
 ) -> float:
-    """Return the largest strength in [1, most] at which the gain is shown.
+    """Return the largest strength of confounding in [1, most] at which the gain is shown.
 
     The gain is shown if its interval, minus the loss, is above 0. loss : function that returns the loss at a
     strength.
@@ -180,8 +180,8 @@ def recorded_factor(path: Path, rows: Ints) -> float:
 def loss_each_step(path: Path, count: int, strength: float, model: ProjectedModel) -> ConfoundingLoss:
     """Return the loss by (1) for the policy that changes the first ``count`` states.
 
-    strength : strength L of a cause that is drawn again at each step. model : projected counts of the
-    release.
+    strength : strength L of an unobserved confounder that is drawn again at each step. model : projected
+    counts of the release.
     """
     sums = path.sums
     own, rows = path.order[:count], _rows(path, count)
@@ -215,7 +215,7 @@ class _OpenEnds:
     state : (S + 1,) floats
         Outcome after each state, for all actions except the new actions.
     new : (K,) floats
-        Outcome after the new action of each changed state, for the recorded part.
+        Outcome after the new action of each changed state, for users who took this action.
     """
 
     end: int
@@ -252,7 +252,7 @@ class _OpenEnds:
     def against(self, visits: Floats) -> _OpenEnds:
         """Return the worst outcomes of censored episodes under an unobserved confounder.
 
-        visits : (S + 1,) expected number of visits of the policy under this cause.
+        visits : (S + 1,) expected number of visits of the policy under this confounder.
         """
         state = -0.5 * np.sign(visits - self.visits)
         new = state[self.own]
@@ -274,7 +274,7 @@ def _loss(
     sums: VisitSums, own: Ints, rows: Ints, strength: float, model: ProjectedModel,
     alone: _OpenEnds | None = None, ends: _OpenEnds | None = None,
 ) -> tuple[ConfoundingLoss, Floats]:  # fmt: skip
-    """Return the loss by (1), and the (S + 1,) expected number of visits under the cause.
+    """Return the loss by (1), and the (S + 1,) expected number of visits under confounding.
 
     own : changed states. rows : rows of their new actions. alone : outcomes of censored episodes without the
     cause. ends : these outcomes with the cause. Both are None if no episode can end censored.
@@ -315,7 +315,7 @@ class _Change:
 
 
 class _Bounds(NamedTuple):
-    """Values of the policy without the cause, and lowest values under the cause."""
+    """Values of the policy without confounding, and its lowest values under confounding."""
 
     value: Floats  # Values without the cause, (H + 1, S + 1).
     low: Floats  # Lowest values under the cause, (H + 1, S + 1).
@@ -332,9 +332,9 @@ class _SlopesOfLoss(NamedTuple):
 
 
 def _lower_values(change: _Change, strength: float, whole: Floats) -> _Bounds:
-    """Return the values without the cause, and the lowest values under a cause of this strength.
+    """Return the values without confounding, and the lowest values under confounding of this strength.
 
-    whole : (S + 1,) additional reward of a step without the cause. This reward accounts for the outcomes of
+    whole : (S + 1,) additional reward of a step without confounding. This reward accounts for the outcomes of
     censored episodes.
     """
     sums, own, laws, share, shift = change.sums, change.own, change.laws, change.share, change.shift
@@ -355,7 +355,7 @@ def _lower_values(change: _Change, strength: float, whole: Floats) -> _Bounds:
 
 
 def _slopes(change: _Change, bounds: _Bounds) -> tuple[Floats, Floats, _SlopesOfLoss]:
-    """Return the expected visits (H, S + 1) without and with the cause, and the slopes of the loss.
+    """Return the expected visits (H, S + 1) without and with confounding, and the slopes of the loss.
 
     The slopes do not include the effect of outcomes of censored episodes.
     """
@@ -389,8 +389,8 @@ def _add_open_ends(
 ) -> float:
     """Add the effect of outcomes of censored episodes to ``slopes``. Returns the loss due to these outcomes.
 
-    ours, visits : (S + 1,) expected visits without and with the cause. alone, ends : outcomes without and
-    with the cause.
+    ours, visits : (S + 1,) expected visits without and with confounding. alone, ends : outcomes without and
+    with confounding.
     """
     own, laws, share, model, end = change.own, change.laws, change.share, change.model, ends.end
     changed, usual, of_share = slopes
@@ -480,9 +480,9 @@ def _variance(
 def loss_one_decision(
     path: Path, count: int, strength: float, revisits: float, model: ProjectedModel | None = None
 ) -> ConfoundingLoss:
-    """Return the loss by bound B, for changes of single decisions at first visits under any cause.
+    """Return the loss by bound B, for changes of single decisions at first visits under any confounder.
 
-    - strength : strength L of the cause.
+    - strength : strength L of the confounder.
     - revisits : r, the ratio of the gain at all visits to the gain at first visits.
     - model : projected counts of the release. None: they are computed here.
     """

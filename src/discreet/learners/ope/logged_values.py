@@ -113,7 +113,7 @@ class LogForecast:
     users : number of units.
     least : half width from the noise and the number of units if all weights are 1.
     most : half width if all weights are 0 or M. None if the cap can reduce weights, because the resulting
-    bias has no public bound.
+        bias has no public bound.
     expected : public guess of the mean reward.
     """
 

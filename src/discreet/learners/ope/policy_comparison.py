@@ -515,7 +515,8 @@ class PolicyComparison:
         Mask of the states in which the two policies act differently.
     each_step, lasting : float
         Largest strength of unobserved confounding under which the difference stays above 0. ``each_step`` is
-        for causes that are drawn again at each step, ``lasting`` for lasting causes.
+        for confounders that are drawn again at each step, and ``lasting`` is for confounders that stay the
+        same over the steps.
     kind : str
         Kind of the verdict on the difference, by the rules for a verdict on a gain. It is "not shown" if the
         gain of the learned policy is not shown.
@@ -660,9 +661,9 @@ def _refitted(sums: VisitSums, moves: Floats, visits: Floats) -> ProjectedModel:
 def _lost(sums: VisitSums, model: ProjectedModel, one: Policy, other: Policy, strength: float) -> float:
     """Return the loss of the difference of two policies under confounding that is drawn again at each step.
 
-    The loss is the difference without a cause minus the bound W_0 (see the module), in the start state.
+    The loss is the difference without confounding minus the bound W_0 of the module, in the start state.
 
-    strength : strength lambda of the cause.
+    strength : strength lambda of the confounder.
     """
     layout, arrival, start = sums.layout, sums.question.arrival, sums.question.start
     known = known_rows(sums)
@@ -677,7 +678,7 @@ def _lost(sums: VisitSums, model: ProjectedModel, one: Policy, other: Policy, st
         return weights, np.where(policy.named, np.clip(1.0 - taken, 0.0, 1.0), 1.0) * live
 
     def least(weights: Floats, mixed: Floats, y: Floats) -> Floats:
-        """Return the (S + 1,) lowest means of y over next states under the cause.
+        """Return the (S + 1,) lowest means of y over next states under confounding.
 
         weights, mixed : probabilities of the actions ``rows``, and of following the behaviour policy.
         """
@@ -714,10 +715,10 @@ def _lost(sums: VisitSums, model: ProjectedModel, one: Policy, other: Policy, st
 def _lost_once(
     path: Path, model: ProjectedModel, one: Policy, other: Policy, strength: float, revisits: float
 ) -> tuple[float, float]:
-    """Return the loss of the difference of two policies under any cause, and its standard deviation.
+    """Return the loss of the difference of two policies under any confounder, and its standard deviation.
 
-    The loss is for single changes at first visits. strength : strength of the cause. revisits : ratio of the
-    gain at all visits to the gain at first visits.
+    The loss is for single changes at first visits. strength : strength of the confounder. revisits : ratio of
+    the gain at all visits to the gain at first visits.
     """
     apart = one.weights - other.weights
     visits = np.maximum(path.visits[path.sums.layout.row_state], 0.0)
@@ -727,13 +728,13 @@ def _lost_once(
 def lost_once(
     path: Path, model: ProjectedModel, apart: Floats, strength: float, factor: float = 1.0
 ) -> tuple[float, float]:
-    """Return the loss of single changes of decisions under any cause, and its standard deviation.
+    """Return the loss of single changes of decisions under any confounder, and its standard deviation.
 
     - path : path of the release, which contains mean returns and support.
     - model : projected counts of the release.
     - apart : (R,) expected number of decisions that are changed to the action of a row. Negative numbers
       count decisions that are changed from this action.
-    - strength : strength of the cause. factor : number by which the loss is multiplied.
+    - strength : strength of the confounder. factor : number by which the loss is multiplied.
     """
     sums = path.sums
     rows = np.flatnonzero(apart)

@@ -5,16 +5,16 @@ order of the conditions are those of :mod:`discreet.learners.ope.verdict`. The t
 and all states for every policy, so the choice of a policy does not invalidate it.
 
 **Hidden causes** (unobserved confounders). Let policy pi take action a with probability w_h(s, a), and act as
-before with probability u_h(s). The lowest value under a cause of strength L that is drawn again at each step
-is
+before with probability u_h(s). The lowest value under a hidden cause of strength L that is drawn again at
+each step is
 
     V_h(s) = sum_a w_h(s, a) [e P_a y + (1 - e) min_g sum_t g(t) P_a(t) y(t)] + u_h(s) P_b y,  y = w + V_h+1.
 
 The proof is the induction for bound A of :mod:`discreet.learners.ope.hidden_cause`. In that module, w is 0 or
 1 and does not depend on the step. The behaviour policy's value is identified, so the loss is J(pi) -
 J_low(L). Its standard deviation is measured by fitting the model again to drawn releases. The bound for
-lasting causes is for each decision separately. This bound uses the expected number of visits at which pi
-takes action a instead of the first visits.
+lasting causes is for each decision separately. Instead of first visits, this bound uses the expected number
+of visits at which pi takes action a.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def loss_of_policy(sums: VisitSums, model: ProjectedModel, table: PolicySteps, s
 
     - sums : released sums. model : their projected counts.
     - table : the policy.
-    - strength : strength L of the cause, at least 1.
+    - strength : strength L of the confounder, at least 1.
 
     The unit is the range of returns.
     """

@@ -122,7 +122,7 @@ class StudyInterval:
 
 
 class _Ellipsoid(NamedTuple):
-    """Set of coefficients by (2), in the eigenvectors of its quadratic form.
+    """Set of coefficients that (2) allows, in the basis of the eigenvectors of its quadratic form.
 
     The set covers only the requested blocks.
     """
@@ -319,7 +319,7 @@ class StudyInference:
 
     @property
     def _rounding(self) -> float:
-        """Largest change of phi^T theta by the rounding of phi on devices under shuffle privacy."""
+        """Largest change of phi^T theta that rounding of phi on devices can cause under shuffle privacy."""
         if not self._budget_is("trust", "shuffle"):
             return 0.0
         assert self.bound is not None

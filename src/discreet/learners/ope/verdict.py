@@ -6,7 +6,7 @@ verdict therefore tests four further conditions, in this order.
 
 1. The released sums do not contradict each other (:mod:`discreet.learners.ope.consistency_test`).
 2. The recorded state does not omit a variable whose effect is as large as the gain.
-3. Among causes that are drawn again at each step, only a strong cause could explain the gain
+3. Only a strong hidden cause could explain the gain, among those that are drawn again at each step
    (:mod:`discreet.learners.ope.hidden_cause`).
 4. In the changed states, the test in condition 1 could have detected a contradiction.
 
@@ -136,7 +136,7 @@ def verdict_of(path: Path, count: int, asked: float = ASKED, found: Consistency 
     """Return the verdict on the policy that changes the first ``count`` states of a path.
 
     - asked : strength of an unobserved confounder, in [1, 50]. The gain must stay above 0 under such a
-    confounder.
+      confounder.
     - found : result of the consistency test of the same release. If it is None, the test is run.
 
     Raises ``ValueError`` if ``asked`` is out of range or ``count`` is not a point of the path.

@@ -15,10 +15,10 @@ zero-concentrated DP with
     rho = sum_n sum_cells (k_{n-i} v)^2 / (2 (2^m nu s)^2) <= sum_cells v^2 / (2 s^2),
 
 This is the loss of one sum with noise of scale s. ``levels`` is therefore 1. The noise z_n is fresh at
-release n. The data of a time step are used first in the release after this time step, so later users may
-depend on earlier releases. All computation with y is post-processing, including floating-point arithmetic.
-Let b(x) = 1 / ((1 - x) c(x)) for the rounded c. Then sum_j b_j y_{n - j} / 2^m is the prefix sum plus noise
-of variance (nu s)^2 sum_{j < n} b_j^2.
+release n. The data of a time step are first used in the release after this time step. Therefore the data of
+later users may depend on earlier releases. All computation with y is post-processing, including
+floating-point arithmetic. Let b(x) = 1 / ((1 - x) c(x)) for the rounded c. Then sum_j b_j y_{n - j} / 2^m is
+the prefix sum plus noise of variance (nu s)^2 sum_{j < n} b_j^2.
 
 Rounding c increases the noise only slightly. At M = 4000, the root mean square of the noise std over the
 releases is 3.674 s with rounded c, 3.544 s with exact c and 8.44 s for the binary tree.

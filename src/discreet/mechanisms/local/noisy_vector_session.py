@@ -55,9 +55,9 @@ def device_of(query: CountQuery, mechanism: CountMechanism, session: int) -> Cou
 class NoisyVectorEncoder:
     """Encoder of local privacy. A message contains the user's counters, each with independent noise.
 
-    Every visit and transition counter gets noise, whether visited or not. For any two trajectories, the
-    privacy loss between the distributions of their messages is at most the sensitivity divided by the scale.
-    This bound is the local guarantee.
+    Every visit and transition counter gets noise, including counters of pairs that the user did not visit.
+    For any two trajectories, the privacy loss between the distributions of their messages is at most the
+    sensitivity divided by the scale. This bound is the local guarantee.
     """
 
     __repr__ = brief

@@ -17,7 +17,7 @@ is N sum_j (t_{j+1} - t_j) terms_j / K for Gaussian noise, with N^2 instead of N
 of separate batches, terms_j is j. For a factorization, terms_j is the number of its noise terms at time step
 j. "auto" chooses the stream with the least average variance. The candidates are separate batches, the binary
 tree (also with least-squares estimates) and, for Gaussian noise, the square-root Toeplitz factorization. With
-about ten releases or more, the Toeplitz factorization has the least variance. With exact noise, it uses
+at least about ten releases, the Toeplitz factorization has the least variance. With exact noise, it uses
 integer coefficients (:mod:`discreet.mechanisms.linear.exact_square_root`).
 
 Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11). The standard deviations are those of the

@@ -130,7 +130,7 @@ def _reports_of(epsilon0: float, asked: _Asked) -> StepReports:
 class AmplifiedEncoder:
     """Encoder of a device.
 
-    A message is a header that depends on no trajectory, and a locally private report.
+    A message has two parts: a header that does not depend on the trajectory, and a locally private report.
     """
 
     __repr__ = brief

@@ -132,7 +132,7 @@ class BitEncoder:
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """Output of the shuffler for a batch: (counters,) numbers of ones and (counters,) numbers of bits."""
+    """Output of the shuffler for a batch: the number of ones and the number of bits in each counter."""
 
     ones: Ints
     bits: Ints
