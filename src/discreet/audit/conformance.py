@@ -739,7 +739,7 @@ def _white_box(privatizer: str) -> None:
 
 
 def _order_of_calls(privatizer: str) -> None:
-    """Check that calls in a wrong order, too many users and invalid records raise errors and add nothing."""
+    """Check that wrong call orders, too many users and invalid records raise errors and add nothing."""
     for setup in _with_partners(privatizer):
         _misuse(setup)
 

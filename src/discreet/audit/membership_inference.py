@@ -525,7 +525,7 @@ class _MembershipBench:
     def drawn(self, number: int, first: int) -> Trajectories:
         """Draw the trajectories of ``number`` users from the MDP.
 
-        The random numbers differ from those of :meth:`others`.
+        The random numbers differ from the random numbers of :meth:`others`.
         """
         return rollout_batch(self.world, self.behaviour, number, self.seed, 1, first)
 

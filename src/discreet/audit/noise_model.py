@@ -293,7 +293,7 @@ def whitened(noise: Noise, query: AuditQuery, read: Readings, residuals: Floats)
 # --------------------------------------------------------------------- answers from offline data
 @dataclass(frozen=True, eq=False)
 class AnsweredQuery:
-    """Query about the data of the first ``users`` users, with its answer."""
+    """Query about the data of the first ``users`` users, and the answer to this query."""
 
     question: Response
     users: int

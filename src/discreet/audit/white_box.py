@@ -137,7 +137,7 @@ _EVERY, _FIRST, _LAST = None, 0, 10**6  # Policies of releases: uniform, first a
 _CYCLE = (_EVERY, _FIRST, _LAST, _LAST)
 _SHARES = (None, 0.3, 0.6)
 _FORGETS = (2, 5)  # Releases of a query with groups. After these releases, earlier batches are forgotten.
-# Values of C at successive releases, as shares of its range. Infinity means centred rewards.
+# Values of C at successive releases, as shares of the range of C. Infinity means centred rewards.
 _CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)
 
 

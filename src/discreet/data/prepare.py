@@ -295,8 +295,8 @@ def parts(
 ) -> Iterator[pa.Table]:
     """Partition the records by user, and yield one table per partition.
 
-    A table has all rows of each of its users. The number of partitions, at most 256, is chosen so that each
-    needs about ``memory`` bytes.
+    If a user is in a table, all rows of the user are in this table. The number of partitions, at most 256, is
+    chosen so that each needs about ``memory`` bytes.
 
     - scratch : folder for temporary files, None for the system's default.
     """
@@ -866,7 +866,7 @@ class Maker:
         return found
 
     def _first_terminal(self, state: Ints) -> Ints:
-        """Return, for each episode, the number of its first cell that is in a terminal state.
+        """Return, for each episode, the number of the first cell in a terminal state.
 
         The number is larger than every cell number if no cell is in a terminal state.
         """

@@ -92,7 +92,7 @@ def noise_reach(variance: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class SkellamDevice(forms.Published):
-    """Public form of one batch, and the encoder of its devices.
+    """Public form of one batch, and the encoder that devices use for this batch.
 
     Parameters
     ----------

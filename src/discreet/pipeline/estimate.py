@@ -1,7 +1,7 @@
 r"""Forecast of the noise and accuracy of a release, from the schema alone.
 
 *Noise.* The forecast starts the same session as :func:`~discreet.pipeline.learn.learn`
-(:func:`discreet.pipeline.learned_files.kind_of`). The session needs neither data nor the number of users. The
+(:func:`discreet.pipeline.learned_files.kind_of`). The session does not need data or the number of users. The
 forecast reads the session's noise distributions, then closes the session. The 95 % interval of a count is
 computed from exact quantiles of the noise in one cell. Linear learners query several sums of features. For
 these learners, the forecast states the largest noise of each kind of sum. The following text covers counts
@@ -103,7 +103,9 @@ class FamilyNoise:
 
 @dataclass(frozen=True)
 class OtherEpsilon:
-    """Forecast for another epsilon at the same delta. Most fields are those of :class:`SchemaForecast`.
+    """Forecast for another epsilon at the same delta.
+
+    Most fields have the same meaning as in :class:`SchemaForecast`.
 
     std : standard deviation of the noise in a transition count, or in the first kind of linear sums
     """

@@ -747,7 +747,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of the files of a fit, by name, as the ledger stores them.
+    """Return a mapping of the files of a fit to their SHA-256, in the form that the ledger stores.
 
     The pages are excluded, because they have free lines and can be computed from the other files.
     """
@@ -785,8 +785,8 @@ def _lloyd(
     - owner : index of the user of each row of ``values``.
     - sigma : standard deviation of the noise, in units of the grid.
     """
-    # The declared ranges are those of cells of the records. The sum of several doses in a step, or a constant
-    # that replaces a missing value, can be outside these ranges.
+    # The declared ranges are the ranges of single cells of the records. The sum of several doses in a step,
+    # or a constant that replaces a missing value, can be outside these ranges.
     z = asked.scaled(values)
     payload = np.column_stack([z, np.full(len(z), asked.radius)])
     centres, released = asked.read_start(first), list[Ints]()

@@ -595,7 +595,7 @@ class Service:
         return _json(200, signed, {"Cache-Control": "no-cache"})
 
     async def keys(self) -> Response:
-        """Handle GET /keys: all keys of the service, each signed by the one before."""
+        """Handle GET /keys: all keys of the service, with their signatures."""
         rows = await self.io.in_thread(self.store.key_rows)
         return _json(200, {"identity": self.study.identity, "keys": rows}, {"Cache-Control": "no-cache"})
 

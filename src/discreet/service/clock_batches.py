@@ -19,9 +19,9 @@ bound holds for every course of releases.
 M and D are bounded by the same table of changed cells (:mod:`discreet.core.exchange`): two records that never
 share a state-action pair change twice the cells of one record. D^2 is the largest cost over a set of pairs
 that contains this pair. Therefore 2 M^2 <= D^2 for all counts per step and pooled counts, and with l1 norms 2
-M <= D. The stated guarantee is that of rule "all", without wider noise. The same holds for listed
-privacy-loss distributions, because the noise of a cell depends only on the size of the change. The rounding
-of fixed-point sums is bounded by the cells of two records, as before.
+M <= D. The stated guarantee is the same as with the rule "all", without wider noise. The same holds for
+listed privacy-loss distributions, because the noise of a cell depends only on the size of the change. The
+rounding of fixed-point sums is bounded by the cells of two records, as before.
 
 The bound requires noise that does not depend on the number of answers. It does not hold if each answer adds
 its own noise (local privacy, ``release = "reports"``, shuffling). The presence of an answer then also changes

@@ -333,8 +333,8 @@ class TicketMessage:
 class RequestResult:
     """Result of a request. It is stored on the disk.
 
-    For a place, ``plan`` is the number of its plan, and ``seconds`` is the time in seconds for which it is
-    reserved.
+    For a place, ``plan`` is the number of the plan, and ``seconds`` is the time in seconds for which the
+    place is reserved.
 
     For the result ``full``, ``seconds`` is the time in seconds until the first user without an answer counts
     as absent.
@@ -680,7 +680,7 @@ class Store:
                 with self._writing() as connection:
                     connection.execute(_keys.insert().values(id=1, public=public))
                 return
-            except sql.exc.IntegrityError:  # another process set the key in the meantime
+            except sql.exc.IntegrityError:  # another process has set the key since this check began
                 known = self.public_key()
         if known != public:
             raise ValueError(
@@ -841,7 +841,7 @@ class Store:
         return self.batches.requests(int(study.turn), [dict(row) for row in rows], *given)
 
     def _open(self, connection: Connection, *, lock: bool = False) -> list[dict[str, Any]]:
-        """Return the open plans: those of the current turn, and earlier plans that hold reservations."""
+        """Return the open plans: the plans of the current turn, and earlier plans that hold reservations."""
         turn = sql.select(_study.c.turn).scalar_subquery()
         is_open = _plans.c.turn == turn
         if self.batches is not None:
@@ -1053,7 +1053,9 @@ class Store:
 
     # ------------------------------------------------------------------------- releases
     def is_whole(self, turn: int) -> bool:
-        """Return True if batch ``turn`` is complete: each of its users has answered or is absent."""
+        """Return True if batch ``turn`` is complete, so that each user of the batch has answered or is
+        absent.
+        """
         with self._reading() as connection:
             if self.batches is None:
                 query = sql.select(_plans).where(_plans.c.turn == turn)
@@ -1106,9 +1108,7 @@ class Store:
             return [dict(row) for row in connection.execute(query.order_by(_plans.c.number)).mappings()]
 
     def held_policies(self, turn: int) -> list[dict[str, Any]]:
-        """Return earlier plans than those of ``turn`` that can hold reservations, in the form of
-        :meth:`policies`.
-        """
+        """Return plans of earlier turns that can hold reservations, in the form of :meth:`policies`."""
         if self.batches is None:
             return []
         turns = self.batches.held_turns
@@ -1122,7 +1122,10 @@ class Store:
             return [dict(row) for row in connection.execute(query.order_by(_plans.c.number)).mappings()]
 
     def policies(self, turn: int) -> list[dict[str, Any]]:
-        """Return the plans of a turn, each with its number, its number of users and its policy as JSON."""
+        """Return the plans of a turn.
+
+        Each entry has the plan's number, number of users, and policy as JSON.
+        """
         with self._reading() as connection:
             query = (
                 sql.select(_plans.c.number, _plans.c.users, _plans.c.policy)
@@ -1321,7 +1324,7 @@ class Store:
         return Path(str(self.url.database)) if known else None
 
     def mark(self) -> ChainMark:
-        """Return the newest release with its link, and the newest beat."""
+        """Return the newest release, the link of this release, and the newest beat."""
         with self._reading() as connection:
             beat = connection.execute(sql.select(_beats).order_by(_beats.c.number.desc()).limit(1)).first()
             link = connection.execute(sql.select(_links).order_by(_links.c.number.desc()).limit(1)).first()

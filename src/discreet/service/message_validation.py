@@ -280,7 +280,7 @@ class ShuffleAdmission(_EnvelopeAdmission):
 
     def _check(self, plan: int, body: bytes) -> None:
         device, plans = self._open
-        if plan not in plans:  # the plan is closed, so the message does not count, whatever it contains
+        if plan not in plans:  # the plan is closed, so the message does not count, for any content
             if plan == 0:
                 raise Malformed("message: was made for no plan of this study", "late")
         elif isinstance(device, SessionConfig):

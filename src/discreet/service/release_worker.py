@@ -348,7 +348,8 @@ class Writer(LeaseHolder):
         return rule is not None and self._io.now() < rule.opens(turn)
 
     def _followed(self, turn: int) -> list[tuple[Any, int]] | None:
-        """Return the policies that the users of batch ``turn`` followed, each with its number of users.
+        """Return the policies that the users of batch ``turn`` followed, and the number of users of each
+        policy.
 
         Returns None if plans close batches, because the learner then knows these policies. Plans that another
         learner made are an exception.
