@@ -149,8 +149,8 @@ def _expect(true: Any, otherwise: str) -> None:
 def small_world(stationary: bool = False) -> TabularMDP:
     """Return a small MDP for checks.
 
-    The MDP has three states, two actions (one of them is inadmissible in one state), three steps, and
-    Bernoulli rewards.
+    The MDP has three states, two actions (one is inadmissible in one state), three steps, and Bernoulli
+    rewards.
     """
     from discreet.envs.mdp.tabular import TabularMDP
 

@@ -279,7 +279,7 @@ class Roc:
         return best.true_positive.value - best.false_positive.value
 
     def at(self, level: float) -> Point:
-        """Return the point for a level of :data:`LEVELS`."""
+        """Return the ROC point that belongs to a level in :data:`LEVELS`."""
         return self.points[LEVELS.index(checks.choice("level", level, LEVELS))]
 
 

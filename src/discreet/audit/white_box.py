@@ -602,7 +602,7 @@ def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, peo
                     session = restart(session)
                 shown.append(noisy_numbers(session.release()))
             encoder = session.begin(Plan(policy, context=context, group=group))
-            if again and restart is not None and n == 4:  # also restart while a plan is open
+            if again and restart is not None and n == 4:  # restart even while a plan is open
                 session = restart(session)
             life = people.life(n + 1, 0, policy)
             session.submit(encoder(life, session.open_plan, SeededRng(Seeded(seed).keys.noise, n)))

@@ -88,7 +88,7 @@ def read_visits(
 ) -> StoredVisits:
     """Check all rows of a source, and return the visits of its users.
 
-    progress, scratch, workers : as for :func:`discreet.data.validate.episodes`.
+    progress, scratch, workers : see :func:`discreet.data.validate.episodes`.
 
     Raises
     ------

@@ -98,7 +98,7 @@ FACTS = (
     "states", "actions", "mask", "horizon", "episodes_per_user", "stationary", "terminal", "reward",
     "features",
 )  # fmt: skip
-ALL_FACTS = (*FACTS, "groups", "context")  # also the facts about optional columns
+ALL_FACTS = (*FACTS, "groups", "context")  # includes the facts about optional columns
 _NOT_OF_CONTEXTS = ("states", "mask", "stationary", "terminal", "features")
 DECLARED = ("controller", "contact", "purpose", "legal_basis", "recipients", "retention", "columns")
 """Keys that can be declared for the page of a data protection officer. Each has one line of text."""

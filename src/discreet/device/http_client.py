@@ -139,7 +139,7 @@ class PendingMessage:
     def to_bytes(self) -> bytes:
         """Return the message as bytes for a file or a browser's storage.
 
-        The bytes must be protected like the message itself.
+        The bytes require the same protection as the message.
         """
         kept = {"discreet": _KEPT, "plan": self.plan, "until": self.until, "table": dict(self.table)}
         return json.dumps(kept, separators=(",", ":"), allow_nan=False).encode()

@@ -205,7 +205,7 @@ class LinearForm(ABC):
     def prepared(self, context: Mapping[str, Any]) -> Prepared:
         """Return the arrays that contributions use, from the context of a plan.
 
-        Raises ``ValueError`` if the context does not contain one of them.
+        Raises ``ValueError`` if an array is missing in the context.
         """
 
     @abstractmethod

@@ -557,7 +557,7 @@ class Ledger:
         Raises
         ------
         LedgerError
-            If the ledger is missing, and either its head exists or ``create`` is False. Also if the ledger is
+            If the ledger is missing, and its head exists or ``create`` is False. Also if the ledger is
             damaged, edited, shortened, replaced, without a head, locked for too long or not writable.
         """
         chosen = path if path is not None else default_path()

@@ -23,10 +23,10 @@ The condition for a mean reward is similar: n >= 12 sigma_r^2 / ((1 + c)^2 - 1).
 deviation of the noise in a sum of rewards, and rewards have variance 1/12 (uniform in their range). If both
 conditions hold, the bound also holds for the sum of the two estimates, because their variances are added. The
 noise of the visit count in the denominator is multiplied by the centred mean, so it is a second-order effect.
-Condition (2) is for the counts as they are released. Some learners truncate counts at 0 and project them.
-They need fewer visits if few next states occur. They need more visits if the next states that occur have
-similar values. If only k next states of a pair occur, and a projection could find all of them, k replaces S
-in (2). The argument ``successors`` gives k; the result is an optimistic bound.
+Condition (2) applies to the released counts. Some learners truncate counts at 0 and project them. They need
+fewer visits if few next states occur. They need more visits if the next states that occur have similar
+values. If only k next states of a pair occur, and a projection could find all of them, k replaces S in (2).
+The argument ``successors`` gives k; the result is an optimistic bound.
 
 *Number of users.* An episode visits one pair per step. Let R be the number of admissible pairs of a step, and
 R' the number of those that users can reach. By default, R' = R. If visits are spread evenly over the

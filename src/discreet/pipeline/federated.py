@@ -38,9 +38,9 @@ C) * (2^30 / 2 C) = k. This is an integer below 2^53, which float64 represents e
 rounding of SecAgg+ subtracts one with probability ceil(k) - k = 0. Also, k < 2^31 fits its 32-bit integers.
 Every site has weight 1 = max_weight, so the weight gives a factor of 1. Masked numbers k are added modulo
 2^40, and the sum of k over n <= 1000 sites is below 2^40. So no modular reduction occurs: the sum of k over
-sites is exact. The server returns (sum k - n C) * fl(1/n). Here sum k - n C is an integer of at most 2^40,
-and the factor and the product are rounded once each. So n times the result differs from this integer by at
-most 2^40 * 3 * 2^-53 < 1/2. Rounding to the nearest integer recovers the integer.
+sites is exact. The server returns (sum k - n C) * fl(1/n). Here sum k - n C is an integer of at most 2^40.
+Two values are rounded, each once: the factor and the product. So n times the result differs from this integer
+by at most 2^40 * 3 * 2^-53 < 1/2. Rounding to the nearest integer recovers the integer.
 
 Larger numbers could be split into limbs that are summed separately. This is not done, because the sums of the
 limbs would reveal the number of carries, which is not a function of the total and has no noise.

@@ -203,7 +203,7 @@ class _Told(ABC):
     def room(self, session: Any) -> int:
         """Return an upper bound on the size of the folder in bytes.
 
-        The bound covers the release (also as text), policy files with a row for each step and state, pages
+        The bound covers the release and its text copy, policy files with a row for each step and state, pages
         and figures.
         """
         labels = max(

@@ -88,7 +88,7 @@ def forecast_log(
 
     cap, expected, least, level : as for :func:`judge_log`.
 
-    Raises ``ValueError`` if one of them is out of its range.
+    Raises ``ValueError`` if an argument is out of range.
     """
     question = _question(_checked(schema), cap, expected, least)
     return question.forecast(users, _query(budget_of(epsilon, delta, rho)[0], True).std, level)

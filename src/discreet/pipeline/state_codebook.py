@@ -565,8 +565,8 @@ def verify_codebook(
     free lines) are computed again from these results. Existing signatures must be valid, and each of
     ``public_keys`` must have signed the folder (:func:`discreet.pipeline.approve.sign`).
 
-    Returns sentences about facts that cannot be checked. Folders of earlier versions do not contain the sums.
-    Initial centres from a file cannot be checked either.
+    Returns sentences about facts that cannot be checked. Two cases are not checked completely: folders of
+    earlier versions, which do not contain the sums, and initial centres from a file.
     """
     folder = Path(folder)
     facts = read_facts(folder)
@@ -702,7 +702,7 @@ def agree(where: Path, name: str, stated: Any, made: Any) -> None:
 
 
 class _Numbers(NamedTuple):
-    """Numbers of a guarantee, without its sentences."""
+    """Numbers of a guarantee, without the sentences about it."""
 
     epsilon: float
     delta: float

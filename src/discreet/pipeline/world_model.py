@@ -802,7 +802,7 @@ def _slots(release: StepwiseRelease, horizon: int, pooled: bool) -> Iterator[Ste
 
 
 def _added(one: StepSums, other: StepSums) -> StepSums:
-    """Return the sums of two steps together."""
+    """Add the sums of two steps."""
     visits, rewards = (
         None if a is None or b is None else a + b
         for a, b in ((one.visits, other.visits), (one.rewards, other.rewards))

@@ -461,7 +461,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """Open one write transaction; either all of its changes are stored, or none of them."""
+        """Open one write transaction. At its end, all changes are stored, or no change is stored."""
         with self._lock or _nothing(), self._engine.connect() as connection:
             connection = connection.execution_options(writes=True)
             self._logged = self.sqlite
@@ -1601,7 +1601,7 @@ def _own_file(path: Path) -> None:
 
 
 def _sqlite_connected(connection: Any, io: Io) -> None:
-    connection.isolation_level = None  # the driver does not begin transactions itself; this module does
+    connection.isolation_level = None  # this module begins transactions, because the driver does not
     connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
     for left in reversed(range(_PATIENCE_MS // 10)):
         try:

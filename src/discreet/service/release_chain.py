@@ -142,7 +142,9 @@ class Head:
         return kept
 
     def check(self) -> None:
-        """Check the first line and the last one. Raises :class:`OldDatabase` if one of them is damaged.
+        """Check the first line and the last one.
+
+        Raises :class:`OldDatabase` if one of the two lines is damaged.
 
         The other lines are not read, because no decision depends on them.
         """
