@@ -63,7 +63,7 @@ __all__ = ["POSTPROCESSING", "SyntheticData", "processed", "remade", "synthesize
 
 POSTPROCESSING = "postprocessing.jsonl"
 MODEL = 1  # version of the model; it increases if the same release and seed give other users
-_CHUNK = 2**14  # number of users in one chunk
+_CHUNK = 2**14  # largest number of users in a chunk
 _OPTIONS = ("users", "members", "seed", "share", "readings")
 
 
