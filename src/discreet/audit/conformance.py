@@ -1123,7 +1123,7 @@ def _by_the_way() -> None:
 def _secure_release() -> None:
     """Make releases with secure Laplace and Gaussian noise.
 
-    Users are submitted one by one and in one call.
+    Some users are submitted one by one, and others together in one call.
     """
     from discreet.core.rng import Secure, SecureRng
     from discreet.envs.rollouts.rollout import rollout_batch

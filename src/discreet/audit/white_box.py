@@ -795,8 +795,8 @@ def _answers(bench: _LinearBench) -> list[Identity]:
 def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
     """Return the (users, pairs) losses in the answers if a user's record is exchanged.
 
-    Each pair of trajectories is one exchange. A loss is a sum over all later answers. Each absolute shift, in
-    units of noise, is raised to ``power`` and added.
+    Each pair of trajectories is one exchange. A loss is a sum over all later answers. It sums the absolute
+    shifts, in units of noise, after each is raised to ``power``.
     """
     query = bench.query
     _, asked = bench.asked(bench.lives())

@@ -60,7 +60,7 @@ class BitCoins(WordCoins, Protocol):
 
 
 class Sizes(Protocol):
-    """Interface of the sizes with which a trajectory is checked.
+    """Interface of objects with the sizes that are used to check a trajectory.
 
     ``row_table`` (S, A) contains the row number of each pair, or -1 where the action is not admissible.
     """

@@ -159,7 +159,7 @@ class SkellamDevice(forms.Published):
 
     @property
     def guarantee(self) -> MessageGuarantee:
-        """Privacy loss of one message without the shuffler: no pure epsilon holds."""
+        """Privacy loss of one message without the shuffler. It has no pure epsilon."""
         return MessageGuarantee(epsilon=math.inf, shuffled=True)
 
     # -------------------------------------------------------------------------- contributions

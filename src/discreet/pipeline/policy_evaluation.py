@@ -152,7 +152,7 @@ def _with_rewards(schema: Schema, path: Path) -> ProblemSpec:
 
 
 def _learned(given: GivenPolicy, stored: StoredRelease, spec: ProblemSpec) -> Any:
-    """Return the result of the learner that made a policy from the release, by planning again.
+    """Plan again with the learner that made a policy from the release, and return its result.
 
     Raises ``ValueError`` if the policy was not learned from this release by a learner with one policy per
     step.

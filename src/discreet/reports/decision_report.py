@@ -519,7 +519,7 @@ def _cells(value: Gain) -> tuple[str, ...]:
 def decision_report_of(
     release: StepwiseRelease, learned: DecisionPolicy, schema: Schema, rules: Sequence[StationaryRule] = ()
 ) -> DecisionReport:
-    """Return the report on a policy of decision points and the release from which it was learned.
+    """Return the report on a policy of decision points, computed from the policy and its release.
 
     rules : rules with which the policy is compared. A comparison requires that a rule defines the rewards.
     """

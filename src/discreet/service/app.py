@@ -738,7 +738,7 @@ class _Uncreated:
 def _without_telemetry() -> dict[str, Any]:
     """Return the arguments that disable FastAPI's telemetry.
 
-    Some versions of FastAPI export traces if environment variables request it.
+    Some versions of FastAPI export traces if environment variables request this.
     """
     if "telemetry" not in inspect.signature(FastAPI.__init__).parameters:
         return {}

@@ -424,7 +424,7 @@ class Writer(LeaseHolder):
         absent = int(part["absent"])
         if bodies and isinstance(self._admission, CentralAdmission):
             late = bodies[int(plan.users) :]
-            if late:  # of users whom an earlier batch counted as absent
+            if late:  # messages of users whom an earlier batch counted as absent
                 session.submit_many(self._admission.records(late), number, late=True)
             session.submit_many(self._admission.records(bodies[: int(plan.users)]), number)
         elif isinstance(self._admission, LocalAdmission):
