@@ -406,7 +406,7 @@ class OptionSpec:
 
 
 def options_of(factory: Callable[..., Any]) -> dict[str, OptionSpec]:
-    """Return the options of a factory by name, in the order of its parameters."""
+    """Return a mapping of names to the options of a factory, in the order of the parameters."""
     hints = _hints(factory)
     if is_dataclass(factory):
         return {
@@ -442,7 +442,7 @@ def defaults_of(found: RegistryEntry) -> dict[str, Any]:
 
 
 def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:
-    """Return the first sentence about each parameter of a factory, by name of the parameter.
+    """Return a mapping of the parameters of a factory to the first sentence about each of them.
 
     The sentences come from the docstring of the function, or of the class and its base classes.
     """
@@ -473,7 +473,7 @@ def _first_clause(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a factory as types, by name of the parameter.
+    """Return a mapping of the parameters of a factory to their annotations, as types.
 
     Annotations that only a type checker can resolve become ``Any``. The result is cached: do not change it.
     """

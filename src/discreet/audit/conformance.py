@@ -149,8 +149,8 @@ def _expect(true: Any, otherwise: str) -> None:
 def small_world(stationary: bool = False) -> TabularMDP:
     """Return a small MDP for checks.
 
-    The MDP has three states, two actions (one of them is inadmissible in one state), three steps, and
-    Bernoulli rewards.
+    The MDP has three states, two actions (one is inadmissible in one state), three steps, and Bernoulli
+    rewards.
     """
     from discreet.envs.mdp.tabular import TabularMDP
 
@@ -739,7 +739,7 @@ def _white_box(privatizer: str) -> None:
 
 
 def _order_of_calls(privatizer: str) -> None:
-    """Check that calls in a wrong order, too many users and invalid records raise errors and add nothing."""
+    """Check that wrong call orders, too many users and invalid records raise errors and add nothing."""
     for setup in _with_partners(privatizer):
         _misuse(setup)
 
@@ -1123,7 +1123,7 @@ def _by_the_way() -> None:
 def _secure_release() -> None:
     """Make releases with secure Laplace and Gaussian noise.
 
-    Users are submitted one by one and in one call.
+    Some users are submitted one by one, and others together in one call.
     """
     from discreet.core.rng import Secure, SecureRng
     from discreet.envs.rollouts.rollout import rollout_batch

@@ -311,7 +311,7 @@ class _NoiseSubject:
         return self._chi_square(counted, masses)
 
     def single_values_fit(self) -> str:
-        """Compare the number of draws of each single value with its exact binomial tails."""
+        """Compare the number of draws of each single value with the exact binomial tails for this value."""
         from scipy import stats
 
         total, probabilities = 2 * self.half, np.minimum(self.masses, 1.0)

@@ -146,7 +146,7 @@ class LinearPeople:
 
 
 def followed(states: NDArray[Any], rewards: Floats, policy: NDArray[Any]) -> Trajectory:
-    """Return the trajectory with the given states and rewards, and with the policy's most likely actions."""
+    """Return the trajectory with the given states and rewards, and the policy's most likely actions."""
     rows = np.asarray(policy)[np.arange(len(rewards)), states[:-1]]
     actions = rows if rows.ndim == 1 else rows.argmax(axis=1)
     return Trajectory(np.array(states, np.int64), np.array(actions, np.int64), np.array(rewards, np.float64))

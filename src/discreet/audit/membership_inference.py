@@ -279,7 +279,7 @@ class Roc:
         return best.true_positive.value - best.false_positive.value
 
     def at(self, level: float) -> Point:
-        """Return the point for a level of :data:`LEVELS`."""
+        """Return the ROC point that belongs to a level in :data:`LEVELS`."""
         return self.points[LEVELS.index(checks.choice("level", level, LEVELS))]
 
 
@@ -525,7 +525,7 @@ class _MembershipBench:
     def drawn(self, number: int, first: int) -> Trajectories:
         """Draw the trajectories of ``number`` users from the MDP.
 
-        The random numbers differ from those of :meth:`others`.
+        The random numbers differ from the random numbers of :meth:`others`.
         """
         return rollout_batch(self.world, self.behaviour, number, self.seed, 1, first)
 

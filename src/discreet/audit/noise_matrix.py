@@ -11,7 +11,7 @@ __all__ = ["noise_matrix"]
 
 
 def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
-    """Return the noise matrix B, and the addresses of its draws.
+    """Return the noise matrix B, and the address of the draw of each column.
 
     Row n - 1 of B contains the weights of all draws in the noise of prefix n, for n = 1 .. N - 1. N is
     ``walk.leaves``. Each column of B belongs to one draw. Draws are in units of the base scale. Raises

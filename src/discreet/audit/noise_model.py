@@ -2,13 +2,12 @@ r"""Model of the noise that a session claims to add, for audits.
 
 The model has the mixing of draws into releases, the scales of the noise, and the residuals.
 
-A session's releases are read in one of two ways. If a session releases sums, the releases of family f are the
-exact sums plus B_f z. The entries of z are independent with scale 1, and B_f is the mixing matrix of the
-mechanism times the scale of the family. For a factorization mechanism, the mixing matrix is computed from the
-mechanism's program (:func:`discreet.audit.noise_matrix.noise_matrix`). Other sessions release only
-measurements (group returns, clipped rewards). A measurement is gain * S plus fresh noise, where S is the
-decaying sum of the data. Decay, gain and scales are read from the release. This module recomputes S from the
-records.
+There are two kinds of sessions. If a session releases sums, the releases of family f are the exact sums plus
+B_f z. The entries of z are independent with scale 1, and B_f is the mixing matrix of the mechanism times the
+scale of the family. For a factorization mechanism, the mixing matrix is computed from the mechanism's program
+(:func:`discreet.audit.noise_matrix.noise_matrix`). Other sessions release only measurements (group returns,
+clipped rewards). A measurement is gain * S plus fresh noise, where S is the decaying sum of the data. Decay,
+gain and scales are read from the release. This module recomputes S from the records.
 
 For linear sums, "family" in this module means a contiguous block of cells that share a scale
 (:attr:`LinearQuery.blocks`). A block is the diagonal of a Gram matrix at one step, the part of this matrix
@@ -293,7 +292,7 @@ def whitened(noise: Noise, query: AuditQuery, read: Readings, residuals: Floats)
 # --------------------------------------------------------------------- answers from offline data
 @dataclass(frozen=True, eq=False)
 class AnsweredQuery:
-    """Query about the data of the first ``users`` users, with its answer."""
+    """Query about the data of the first ``users`` users, and the answer to this query."""
 
     question: Response
     users: int

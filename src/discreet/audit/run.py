@@ -404,9 +404,9 @@ def table(audits: Iterable[Audit]) -> str:
 def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM) -> str:
     """Return a Markdown table of the power of the short game to detect noise that is too small.
 
-    The short game distinguishes two data sets by one release. The power of the short game is the probability
-    of refuting the claimed guarantee if the noise has half the claimed scale. The rows of the table are
-    mechanisms, and the columns are numbers of runs of the game.
+    In the short game, an attacker distinguishes two data sets from one release. The power of the short game
+    is the probability of refuting the claimed guarantee if the noise has half the claimed scale. The rows of
+    the table are mechanisms, and the columns are numbers of runs of the game.
     """
     rows = [f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |", f"|---|{'---|' * len(_POWER_RUNS)}"]
     for name, privatizer in privatizers:

@@ -156,8 +156,8 @@ def _releases(
     read = readings(query, made)
     empty = expected(read, np.zeros_like(read.values))
     if read.measured and not (isinstance(query, CountQuery) and query.steered):
-        # The stated standard deviation does not give the scale, because that of a discrete distribution
-        # differs slightly.
+        # The stated standard deviation does not give the scale, because a discrete distribution has a
+        # slightly different one.
         scales = np.repeat(noise.scales, np.diff(query.offsets))
         return np.where(read.due, (read.values - empty) / scales, 0.0), read.due
     return whitened(noise, query, read, read.values - empty), read.due
@@ -211,8 +211,8 @@ def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, 
     A result is (family, p-value, standard deviation divided by the claimed standard deviation, number of
     draws that are not on the grid).
 
-    The p-value is that of the Kolmogorov-Smirnov test. The test is applied to randomized probability integral
-    transforms, which are uniform if the claim is true.
+    The p-value is computed by the Kolmogorov-Smirnov test. The test is applied to randomized probability
+    integral transforms, which are uniform if the claim is true.
     """
     luck, out = np.random.default_rng(seed), []
     law = stats.laplace() if table.laplace else stats.norm()

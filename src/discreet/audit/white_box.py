@@ -137,7 +137,7 @@ _EVERY, _FIRST, _LAST = None, 0, 10**6  # Policies of releases: uniform, first a
 _CYCLE = (_EVERY, _FIRST, _LAST, _LAST)
 _SHARES = (None, 0.3, 0.6)
 _FORGETS = (2, 5)  # Releases of a query with groups. After these releases, earlier batches are forgotten.
-# Values of C at successive releases, as shares of its range. Infinity means centred rewards.
+# Values of C at successive releases, as shares of the range of C. Infinity means centred rewards.
 _CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)
 
 
@@ -602,7 +602,7 @@ def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, peo
                     session = restart(session)
                 shown.append(noisy_numbers(session.release()))
             encoder = session.begin(Plan(policy, context=context, group=group))
-            if again and restart is not None and n == 4:  # also restart while a plan is open
+            if again and restart is not None and n == 4:  # restart even while a plan is open
                 session = restart(session)
             life = people.life(n + 1, 0, policy)
             session.submit(encoder(life, session.open_plan, SeededRng(Seeded(seed).keys.noise, n)))
@@ -795,8 +795,8 @@ def _answers(bench: _LinearBench) -> list[Identity]:
 def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
     """Return the (users, pairs) losses in the answers if a user's record is exchanged.
 
-    Each pair of trajectories is one exchange. A loss is a sum over all later answers. Each absolute shift, in
-    units of noise, is raised to ``power`` and added.
+    Each pair of trajectories is one exchange. A loss is a sum over all later answers. It sums the absolute
+    shifts, in units of noise, after each is raised to ``power``.
     """
     query = bench.query
     _, asked = bench.asked(bench.lives())

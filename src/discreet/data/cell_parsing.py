@@ -296,7 +296,7 @@ class Reader:
         declared, cells, size, name = self.declaration, rows.cells, len(rows.bad), rows.place.name
         time, begin = declared.time, np.full(size, NEVER)
         if time is None:
-            # rows are sorted by the number of their source, then by their position in it
+            # rows are sorted by the number of the source, then by the position in the source
             rows.stamps = (number << 40) + np.arange(rows.first, rows.first + size)
         elif dated:
             rows.stamps, fault = times(name, cells[time.column], time, False, comma, declared.empty)

@@ -88,7 +88,7 @@ def read_visits(
 ) -> StoredVisits:
     """Check all rows of a source, and return the visits of its users.
 
-    progress, scratch, workers : as for :func:`discreet.data.validate.episodes`.
+    progress, scratch, workers : see :func:`discreet.data.validate.episodes`.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def _check_propensities(values: Floats, order: Ints) -> None:
 
 
 def _later(user: Ints, rewards: Floats) -> Floats:
-    """Return for each row the sum of rewards from this row to the last row of its user.
+    """Return, for each row, the sum of rewards from this row to the last row of the same user.
 
     Only rewards of the same user are added, so that rounding does not depend on other users.
     """

@@ -54,7 +54,7 @@ JOINT = "\x1f"
 _PLAIN = r"^[ -~]*$"  # ASCII without invisible characters
 _NOT_PLAIN = r"  |^[0-9.+-]+[eE][0-9+-]+$"
 _ZEROS = r"(^|[^0-9])0+([0-9])"
-# whole numbers; 17.000 is not one of them, because its point can separate thousands
+# whole numbers, except those like 17.000, whose point can separate thousands
 _WHOLE = r"^(?:\+|(-?))(\d+)(?:\.(?:0|00|0000+)?)?$"
 _POWER = re.compile(r"\+?(?:\d+\.\d*|\.\d+|\d+(?=e[+-]))e[+-]?\d{1,3}")
 _BARE_POWER = re.compile(r"\d+e\d{1,3}")

@@ -4,7 +4,7 @@
 memory. It assigns each user's rows, in order of time, to steps of the declared length. It then computes the
 values, state, action, reward and next state of each step (see :mod:`.prepare_config`). Every step depends
 only on one user's rows and on the declaration. Every user who has a row with a time is in the result.
-Therefore a guarantee for the users of the result is also a guarantee for the users of the records.
+Therefore a guarantee for the users of the result holds for the users of the records too.
 
 The new folder is created only if every row obeys the declaration and :mod:`.validate` has checked the written
 rows. Rows that violate the declaration are written to a private file next to the folder.
@@ -92,7 +92,7 @@ class PreparedFolder:
     """Result of :func:`prepare`.
 
     The folder contains ``rows.parquet``, ``schema.toml``, the declaration, and the files that the declaration
-    names. The numbers, the counts and the notes are PRIVATE, like the rows.
+    names. The numbers, the counts, the notes and the rows are PRIVATE.
 
     Parameters
     ----------
@@ -295,8 +295,8 @@ def parts(
 ) -> Iterator[pa.Table]:
     """Partition the records by user, and yield one table per partition.
 
-    A table has all rows of each of its users. The number of partitions, at most 256, is chosen so that each
-    needs about ``memory`` bytes.
+    If a user is in a table, all rows of the user are in this table. The number of partitions, at most 256, is
+    chosen so that each needs about ``memory`` bytes.
 
     - scratch : folder for temporary files, None for the system's default.
     """
@@ -866,7 +866,7 @@ class Maker:
         return found
 
     def _first_terminal(self, state: Ints) -> Ints:
-        """Return, for each episode, the number of its first cell that is in a terminal state.
+        """Return, for each episode, the number of the first cell in a terminal state.
 
         The number is larger than every cell number if no cell is in a terminal state.
         """

@@ -106,7 +106,7 @@ _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 @dataclass(frozen=True)
 class Time:
-    """Column with the time of each row, and the format of its cells.
+    """Column with the time of each row, and the format of the cells in this column.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ class Partition:
     def columns(self, states: int) -> dict[str, list[float | str | None]]:
         """Return one cell of each value for each of S states, by the name of the value.
 
-        A number is the centre of its bin or, in a codebook, of its cluster, in the units of the records. In a
+        A number is the centre of the bin or, in a codebook, of the cluster, in the units of the records. In a
         bin that is open at one end, it is the number nearest to the cut. A category is its label. Missing
         values, and states without a label in this partition, are None.
 

@@ -98,7 +98,7 @@ FACTS = (
     "states", "actions", "mask", "horizon", "episodes_per_user", "stationary", "terminal", "reward",
     "features",
 )  # fmt: skip
-ALL_FACTS = (*FACTS, "groups", "context")  # also the facts about optional columns
+ALL_FACTS = (*FACTS, "groups", "context")  # includes the facts about optional columns
 _NOT_OF_CONTEXTS = ("states", "mask", "stationary", "terminal", "features")
 DECLARED = ("controller", "contact", "purpose", "legal_basis", "recipients", "retention", "columns")
 """Keys that can be declared for the page of a data protection officer. Each has one line of text."""
@@ -184,7 +184,7 @@ class Contexts:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Names of all columns that are read in addition to those of every schema."""
+        """Names of the columns that are read only for schemas with contexts."""
         return (*self.columns, *(() if self.propensity is None else (self.propensity,)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -346,7 +346,7 @@ class Schema:
             raise ValueError("reward.outcomes: must not name the censored state, whose outcome is unknown")
 
     def _check_context(self, context: Contexts) -> None:
-        """Raise ``ValueError`` unless the other facts are those of a schema with contexts."""
+        """Raise ``ValueError`` if the other facts are not allowed in a schema with contexts."""
         named = (*vars(self.columns).values(), *(() if self.groups is None else (self.groups.column,)))
         for name in context.read:
             if name in named:

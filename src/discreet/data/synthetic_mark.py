@@ -34,7 +34,7 @@ def packed(facts: Facts) -> str:
 def facts_in(text: Any) -> dict[str, Any]:
     """Return the facts in the text of a mark; an empty mapping if the text was lost or changed.
 
-    Entries other than short strings, numbers and null are omitted.
+    Only entries that are short strings, numbers or null are kept.
     """
     try:
         found = json.loads(text)

@@ -232,7 +232,7 @@ class DatasetSize:
 def check(source: Source, **how: Any) -> DatasetSize:
     """Check every row and count the episodes, without keeping them.
 
-    The keyword arguments and errors are those of :func:`episodes`.
+    This function has the same keyword arguments and errors as :func:`episodes`.
     """
     users = kept = rows = 0
     for part in episodes(source, **how):
@@ -498,7 +498,7 @@ def _array(table: pa.Table, name: str) -> Any:
 
 
 def _changes(keys: Any) -> Flags:
-    """Return an (n,) array that is 1 at the first key and at each key that differs from the one before."""
+    """Return an (n,) array that is 1 at the first key and at each key that differs from the previous key."""
     out = np.ones(len(keys), np.uint8)
     if len(keys) > 1:
         if pa.types.is_integer(keys.type):
@@ -621,7 +621,7 @@ class _Check:
     def _choose(self, table: pa.Table, starts: Ints, user: NDArray[Any], keep: Flags) -> None:
         """Choose m episodes of each user who has more, and set ``keep`` to 0 for the user's other episodes.
 
-        The chosen episodes are those whose names have the smallest keyed hashes.
+        Episodes are chosen if the keyed hashes of their names are the smallest.
         """
         begins = np.flatnonzero(np.diff(user, prepend=-1))
         sizes = np.diff(begins, append=len(user))

@@ -104,8 +104,8 @@ class ContextForm(LinearForm):
     ) -> dict[str, Floats]:
         """Return the contribution of one user without noise, as a mapping of family to array.
 
-        ``states`` : the context, of shape (1, *features.shape). Matrices are given by their upper triangles.
-        If ``grid`` is given, the entries are integers that count the units of :meth:`unit`.
+        ``states`` : the context, of shape (1, *features.shape). Only the upper triangles of matrices are
+        given. If ``grid`` is given, the entries are integers that count the units of :meth:`unit`.
         """
         (n, p), (phi, block, y) = self.shapes[RESPONSE], self.factors(states, actions, rewards, grid)
         found = {GRAM: np.zeros((n, p * (p + 1) // 2)), RESPONSE: np.zeros((n, p))}

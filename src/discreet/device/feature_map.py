@@ -171,7 +171,8 @@ class FeatureMap:
 
         If ``form`` is "shared", both x and phi have one more axis of length A.
 
-        Raises ``ValueError`` if the last axes of x are not those of a context. All values of x are accepted.
+        Raises ``ValueError`` if the last axes of x do not have the shape of a context. All values of x are
+        accepted.
         """
         given = self._given(x)
         low, high = self._limits
@@ -190,8 +191,8 @@ class FeatureMap:
     def clipped(self, x: ArrayLike) -> Floats:
         """Return contexts with each number clipped to its range, and NaN for numbers that are not finite.
 
-        The features of the result are those of x, bit for bit. Raises ``ValueError`` in the same cases as a
-        call of the map.
+        The features of the result are equal to the features of x, bit for bit. Raises ``ValueError`` in the
+        same cases as a call of the map.
         """
         given = self._given(x)
         return np.where(np.isfinite(given), np.clip(given, *self._limits), np.nan)

@@ -139,7 +139,7 @@ class PendingMessage:
     def to_bytes(self) -> bytes:
         """Return the message as bytes for a file or a browser's storage.
 
-        The bytes must be protected like the message itself.
+        The bytes require the same protection as the message.
         """
         kept = {"discreet": _KEPT, "plan": self.plan, "until": self.until, "table": dict(self.table)}
         return json.dumps(kept, separators=(",", ":"), allow_nan=False).encode()
@@ -332,7 +332,7 @@ class PlanReservation(Guest):
         return PendingMessage(made, self.number, self._until)
 
     def _sent(self, device: Any, states: Any, actions: Any, earned: Any, coins: Any) -> bytes:
-        """Return the bytes in which the device sends the record. Rewards are in [0, 1]."""
+        """Encode a record as the bytes that the device sends. Rewards are in [0, 1]."""
         if isinstance(device, LinearDevice):
             return device(self.number, {}, states, actions, earned, coins)
         own, acts = np.array(states, np.int64), np.array(actions, np.int64)
@@ -524,7 +524,7 @@ class Client:
         self._verify = None if self._known is None else _verifier(self._known)
         self.witness: tuple[int, str] | None = None
         if witness is not None:
-            number, link = witness  # a list, if it was stored as JSON
+            number, link = witness  # can be a list, if it was stored as JSON
             self.witness = number, link
         if type(tries) is not int or tries < 1:
             raise ValueError(f"tries = {tries!r}: must be a positive integer")

@@ -4,9 +4,9 @@ The device computes the contribution of one trajectory, adds independent noise t
 message.
 
 Source: Luyo et al. (2021), local algorithms. A device receives three public objects: the form of the session
-(:class:`LinearDevice`, with features, bounds and noise), the number of each plan, and the plan. The plan is a
-policy with its context. The device can also receive a solution instead of a plan, and compute the plan itself
-(:mod:`discreet.device.linear_planning`). The device sends only the noisy message.
+(:class:`LinearDevice`, with features, bounds and noise), the number of each plan, and the plan. The plan
+consists of a policy and a context. The device can also receive a solution instead of a plan, and compute the
+plan itself (:mod:`discreet.device.linear_planning`). The device sends only the noisy message.
 
     device = LinearDevice.from_bytes(published)         # published = session.device.to_bytes()
 
@@ -26,9 +26,9 @@ bounds, and the noise is discrete. Messages in bytes require exact noise. The pa
 
 *Privacy loss of one message* (:attr:`LinearDevice.guarantee`). It is computed with the lemmas of
 :mod:`discreet.mechanisms.linear.sensitivities`, from the bounds of the projection and the scales of the
-noise. ``guarantee`` raises ``ValueError`` if the units or blocks of the form are not those of its
-contributions. It also raises ``ValueError`` if the features do not have the claimed properties (nonnegative
-coordinates, a norm bound).
+noise. ``guarantee`` raises ``ValueError`` if the units or blocks of the form do not match the contributions.
+It also raises ``ValueError`` if the features do not have the claimed properties (nonnegative coordinates, a
+norm bound).
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class LinearDevice(forms.Published):
     def guarantee(self) -> MessageGuarantee:
         """Privacy loss of one message, as derived in the module docstring.
 
-        Raises ``ValueError`` if the form does not have the blocks, units and bounds of its contributions.
+        Raises ``ValueError`` if the blocks, units and bounds of the form do not match the contributions.
         """
         form, laplace = self.form, self.family == "laplace"
         units = np.ones(len(form.blocks)) if self.grid is None else form.units(self.grid)

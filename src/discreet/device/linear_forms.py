@@ -205,7 +205,7 @@ class LinearForm(ABC):
     def prepared(self, context: Mapping[str, Any]) -> Prepared:
         """Return the arrays that contributions use, from the context of a plan.
 
-        Raises ``ValueError`` if the context does not contain one of them.
+        Raises ``ValueError`` if an array is missing in the context.
         """
 
     @abstractmethod
@@ -337,7 +337,7 @@ class MixtureForm(LinearForm):
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
         """Return the privacy losses of every pair of statistics at every step, and of tabular rewards.
 
-        Under Gaussian noise, the loss of a pair is that of lemma 3.
+        Under Gaussian noise, lemma 3 gives the loss of a pair.
         """
         found = []
         for pair in self.pairs:
@@ -484,7 +484,7 @@ class GramForm(LinearForm):
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
         """Return the privacy loss of every step, for the families that the step has.
 
-        Under Gaussian noise, it is the loss of lemma 5.
+        Under Gaussian noise, lemma 5 gives this loss.
         """
         b, a, states = self.bound, self.l1, max(2, self.states)
         kept = np.linalg.norm(self.rows, axis=1).max() <= b * (1 + _SLACK)

@@ -75,7 +75,7 @@ class Optimistic(NamedTuple):
     Parameters
     ----------
     values : (H + 1, S) values V.
-    q : (H, S, A) values Q, also for inadmissible actions.
+    q : (H, S, A) values Q, including inadmissible actions.
     weights : (H - 1, S, A) regression weights 1 / sigma^2 for UCRL-VTR+, or None.
     """
 
@@ -85,7 +85,7 @@ class Optimistic(NamedTuple):
 
     @property
     def context(self) -> dict[str, Floats]:
-        """Context of the plan: the arrays that the contributions of its users need."""
+        """Context of the plan: the arrays that the contributions of the plan's users need."""
         return {"values": self.values} | ({} if self.weights is None else {"weights": self.weights})
 
 
@@ -152,7 +152,8 @@ def greedy_action(
     """Return the (H, S) admissible actions with the largest Q.
 
     If several actions maximise Q, the first is returned, or a random one if ``below`` is given. The arguments
-    are not checked. A device takes them from the form of its session and from the server's publication.
+    are not checked. A device takes the arguments from the form of the session and from the server's
+    publication.
 
     Parameters
     ----------

@@ -33,9 +33,9 @@ same nonce is below n^2 / 2^129.
 **The envelope adds nothing to the privacy loss.** Write m for the payload, x for the trajectory, and v for
 the nonce. The nonce is drawn from randomness that is independent of the data and of all other random draws.
 Therefore P(m, v | x) = P(m | x) P(v). It follows that every ratio P(m, v | x) / P(m, v | x') and every
-divergence is equal to that of the payload. The rest of the envelope is a function of public values (kind,
-plan, form) and of the payload (its length and the CRC-32). The envelope contains neither the sender nor the
-time, but the network connection can reveal them.
+divergence has the same value as for the payload. The rest of the envelope is a function of public values
+(kind, plan, form) and of the payload (its length and the CRC-32). The envelope does not contain the sender or
+the time, but the network connection can reveal them.
 
 In the shuffle model, the nonce would link a message to the connection that delivered it. The shuffler removes
 the whole envelope, including the nonce. It releases only sums over a batch.

@@ -2,7 +2,7 @@ r"""Privacy loss of one message, computed by the device that sends the message.
 
 Neighbouring relation: the user's whole trajectory of one episode is replaced by any other trajectory. The
 observer sees the whole message, and knows the plan, the form, and everything that other users send. No party
-is trusted except the user's device. In particular, neither a server nor a shuffler is trusted.
+is trusted except the user's device. In particular, no server and no shuffler is trusted.
 
 The numbers are computed from the scales and probabilities in the form. A device does not copy a statement of
 the server, but computes the privacy loss of the noise that it draws. The formulas are in the modules of the

@@ -16,8 +16,8 @@ order). The length of the payload is a function of the reports, so it reveals no
 randomness. In each report, the likelihood ratio of any two elements of the alphabet is at most e^(epsilon /
 m). Steps and alphabets are independent of the data. Therefore epsilon is m times the largest logarithm of a
 ratio. It is computed from the probabilities that the device uses, which are integers over 2^53. If the form
-is intended for a shuffler, ``shuffled`` is True. The stated privacy loss is still that of the message without
-the shuffler.
+is intended for a shuffler, ``shuffled`` is True. Even then, the stated privacy loss is the loss of the
+message without the shuffler.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ def built(kind: Callable[..., Built], fields: Mapping[str, Any], data: bytes) ->
     """Create a form from the fields of a published document.
 
     The field "session" is a number in hexadecimal digits. The form must publish exactly the bytes ``data``,
-    so that each form has only one digest. Raises ``ValueError`` if it does not, or if the fields are not
-    those of ``kind``.
+    so that each form has only one digest. Raises ``ValueError`` if it does not, or if ``kind`` has other
+    fields.
     """
     try:
         found = kind(**{**fields, "session": int(fields["session"], 16)})

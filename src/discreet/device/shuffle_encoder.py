@@ -60,7 +60,7 @@ class BitCoins(WordCoins, Protocol):
 
 
 class Sizes(Protocol):
-    """Interface of the sizes with which a trajectory is checked.
+    """Interface of objects with the sizes that are used to check a trajectory.
 
     ``row_table`` (S, A) contains the row number of each pair, or -1 where the action is not admissible.
     """
@@ -187,7 +187,7 @@ def _rounded(rewards: NDArray[np.float64], coins: BitCoins) -> NDArray[np.int64]
 def checked_life(
     form: Sizes, states: Any, actions: Any, rewards: Any
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Check one trajectory, and return copies of its states, row numbers of its pairs, and rewards.
+    """Check one trajectory. Returns copies of the states, the row numbers of the pairs, and the rewards.
 
     The row numbers are the entries of ``form.row_table`` for the states and actions. Raises ``ValueError`` if
     the trajectory is not valid.

@@ -113,7 +113,7 @@ class Family:
         if not self.paired:
             top, bottom = p**m, (1.0 - p) ** m
             return top, bottom, max(top, bottom)
-        one = (p * (1.0 - p)) ** (m // 2)  # P(all noise bits are 1), which is also P(all are 0)
+        one = (p * (1.0 - p)) ** (m // 2)  # P(all noise bits are 1), equal to P(all are 0)
         # P(exactly one noise bit is 0): this bit is in the first half (P(1) = p) or in the second
         nearly = m // 2 * one * ((1.0 - p) / p + p / (1.0 - p))
         return one, one, one + nearly

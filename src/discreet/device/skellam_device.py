@@ -2,9 +2,9 @@ r"""Device of the shuffle model for sums over contexts.
 
 It sends integers with one device's share of the noise.
 
-A shuffler publishes the sums of a batch and nothing else. The noise of the sums is the sum of the noises of
-the devices. Each device adds Skellam noise (:mod:`discreet.device.skellam_noise`) of variance v_j to cell j,
-so n devices that follow the protocol add Skellam noise of variance n v_j.
+A shuffler publishes the sums of a batch and nothing else. The noise of the sums is the sum of all devices'
+noise. Each device adds Skellam noise (:mod:`discreet.device.skellam_noise`) of variance v_j to cell j, so n
+devices that follow the protocol add Skellam noise of variance n v_j.
 
 *Contribution.* phi is truncated toward 0 to multiples of 2^-k, so its norm does not grow and stays at most 1.
 The reward is rounded at random, without bias, to y in {0, 1/g, .., 1}. The contribution is the upper triangle
@@ -92,7 +92,7 @@ def noise_reach(variance: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class SkellamDevice(forms.Published):
-    """Public form of one batch, and the encoder of its devices.
+    """Public form of one batch, and the encoder that devices use for this batch.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class SkellamDevice(forms.Published):
 
     @property
     def guarantee(self) -> MessageGuarantee:
-        """Privacy loss of one message without the shuffler: no pure epsilon holds."""
+        """Privacy loss of one message without the shuffler. It has no pure epsilon."""
         return MessageGuarantee(epsilon=math.inf, shuffled=True)
 
     # -------------------------------------------------------------------------- contributions

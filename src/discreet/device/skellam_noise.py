@@ -90,7 +90,9 @@ def _certified(mean: int, bits: int, precision: int) -> tuple[int, tuple[int, ..
 
 @lru_cache(maxsize=64)
 def _floors(mean: int) -> tuple[int, NDArray[np.uint64], NDArray[np.int32]]:
-    """Return the first k, the table of 64 bits, and for each i how many of its entries are at most i 2^50."""
+    """Return the first k, the table of 64 bits, and, for each i, the number of table entries of at most i
+    2^50.
+    """
     first, values = _table(mean, _WORD)
     table = np.array(values, np.uint64)
     starts = np.arange(2**_LEADING, dtype=np.uint64) << np.uint64(_WORD - _LEADING)

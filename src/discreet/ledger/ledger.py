@@ -192,8 +192,8 @@ class LedgerEntry:
     time : time in UTC, as ISO 8601
     kind : "begin", "limit", "reserve", "mark" or "owner"
     dataset : name of the dataset; empty for "begin"
-    epsilon, delta : values of a limit or of a reservation. Epsilon of a reservation is computed from its
-        records at the delta of its statement. It is None if no finite epsilon exists.
+    epsilon, delta : values of a limit or of a reservation. Epsilon of a reservation is computed from the
+    reservation's records, at the delta of the statement. It is None if no finite epsilon exists.
     method : method that computed the epsilon of a reservation
     records : records of the mechanisms of a reservation
     users, purpose : number of users and purpose of a reservation
@@ -557,7 +557,7 @@ class Ledger:
         Raises
         ------
         LedgerError
-            If the ledger is missing, and either its head exists or ``create`` is False. Also if the ledger is
+            If the ledger is missing, and its head exists or ``create`` is False. Also if the ledger is
             damaged, edited, shortened, replaced, without a head, locked for too long or not writable.
         """
         chosen = path if path is not None else default_path()
@@ -1226,7 +1226,7 @@ def _alone(
     """Compute the epsilon of a first reservation at the delta of the limit if the closed forms reject it.
 
     The result is {delta: epsilon}. The result is {} if this computation is not necessary or if its result is
-    already in ``known``. The numerical epsilon can be smaller than that of the closed forms.
+    already in ``known``. The numerical epsilon can be smaller than the epsilon of the closed forms.
     """
     limit = _limit(entries)
     if limit is None or limit[1] in known or _reserved(entries):

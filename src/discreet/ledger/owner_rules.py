@@ -1,4 +1,4 @@
-"""Owner's rule for a folder: the population of its data, and the ledger that must record the releases.
+"""Owner's rule for a folder of data: the population of the data, and the ledger that must record releases.
 
 A file ``discreet.ledger.toml`` in a folder of data contains the name of the data's population, the identity
 of a ledger, and optionally the owner's key and signature. The rule applies to all files in its folder and its

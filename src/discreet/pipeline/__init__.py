@@ -1,6 +1,4 @@
-"""Pipeline that reads a data file and writes a policy, a report and a privacy statement; it also verifies
-them.
-"""
+"""Pipeline that reads data, writes a policy, a report and a privacy statement, and verifies them."""
 
 from discreet.names import public_names
 

@@ -53,8 +53,8 @@ class CodebookQuery:
     number : number k of centres, or of bins with equal shares of users.
     bins : number of cells of the histogram; 0 for centres.
     rounds : number of rounds; each round releases one noisy sum per cell.
-    horizon, episodes, contribute : values of the schema. They bound the number of cells to which one user
-        contributes.
+    horizon, episodes, contribute : values of the schema. These values bound the number of cells to which one
+        user contributes.
     """
 
     what: Literal["centres", "quantiles"]

@@ -130,8 +130,8 @@ def write_context_judgement(
 ) -> AdvantageVerdict:  # fmt: skip
     """Write ``judgement.json`` and ``judgement.md`` into a folder.
 
-    The arguments are those of :func:`discreet.pipeline.judge_group.write_judgement`, and the names of the two
-    files. Returns the verdict, in the units of the return.
+    The arguments are the same as for :func:`discreet.pipeline.judge_group.write_judgement`, and the names of
+    the two files. Returns the verdict, in the units of the return.
     """
     question, query = _question(release, schema, policy), _query(facts)
     assert schema.context is not None

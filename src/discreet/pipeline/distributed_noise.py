@@ -210,8 +210,8 @@ def moved_cells(query: CountQuery, family: str) -> int:
     """Return the largest number m_f of cells of a family in which the sums of two neighbouring datasets
     differ.
 
-    Each record of the removed user is counted in one cell of a family. Each record of the user who replaces
-    them is also counted in one cell.
+    Each record of the removed user, and each record of the user who replaces them, is counted in one cell of
+    a family.
     """
     records = query.first_records if query.first else query.counted_steps
     return min(2 * records * query.episodes, int(np.prod(query.row_families[family])))

@@ -1,7 +1,7 @@
 r"""Forecast of the noise and accuracy of a release, from the schema alone.
 
 *Noise.* The forecast starts the same session as :func:`~discreet.pipeline.learn.learn`
-(:func:`discreet.pipeline.learned_files.kind_of`). The session needs neither data nor the number of users. The
+(:func:`discreet.pipeline.learned_files.kind_of`). The session does not need data or the number of users. The
 forecast reads the session's noise distributions, then closes the session. The 95 % interval of a count is
 computed from exact quantiles of the noise in one cell. Linear learners query several sums of features. For
 these learners, the forecast states the largest noise of each kind of sum. The following text covers counts
@@ -23,10 +23,10 @@ The condition for a mean reward is similar: n >= 12 sigma_r^2 / ((1 + c)^2 - 1).
 deviation of the noise in a sum of rewards, and rewards have variance 1/12 (uniform in their range). If both
 conditions hold, the bound also holds for the sum of the two estimates, because their variances are added. The
 noise of the visit count in the denominator is multiplied by the centred mean, so it is a second-order effect.
-Condition (2) is for the counts as they are released. Some learners truncate counts at 0 and project them.
-They need fewer visits if few next states occur. They need more visits if the next states that occur have
-similar values. If only k next states of a pair occur, and a projection could find all of them, k replaces S
-in (2). The argument ``successors`` gives k; the result is an optimistic bound.
+Condition (2) applies to the released counts. Some learners truncate counts at 0 and project them. They need
+fewer visits if few next states occur. They need more visits if the next states that occur have similar
+values. If only k next states of a pair occur, and a projection could find all of them, k replaces S in (2).
+The argument ``successors`` gives k; the result is an optimistic bound.
 
 *Number of users.* An episode visits one pair per step. Let R be the number of admissible pairs of a step, and
 R' the number of those that users can reach. By default, R' = R. If visits are spread evenly over the
@@ -103,7 +103,9 @@ class FamilyNoise:
 
 @dataclass(frozen=True)
 class OtherEpsilon:
-    """Forecast for another epsilon at the same delta. Most fields are those of :class:`SchemaForecast`.
+    """Forecast for another epsilon at the same delta.
+
+    Most fields have the same meaning as in :class:`SchemaForecast`.
 
     std : standard deviation of the noise in a transition count, or in the first kind of linear sums
     """

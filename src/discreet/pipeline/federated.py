@@ -18,8 +18,8 @@ while it is sent (:mod:`discreet.pipeline.flower_app`). :class:`FederatedSum` is
   were pooled. The analyst must be trusted as much as a curator of pooled data, but does not see the sums of a
   single site.
 - ``noise = "sites"``: each site adds its share of the noise before it sends anything. A share is a discrete
-  Gaussian whose standard deviation is 1/sqrt(t) times that of the mechanism. Here t is the smallest number of
-  honest sites in a sum. No party sees an exact sum. The privacy loss is derived in
+  Gaussian. Its standard deviation is 1/sqrt(t) times the standard deviation of the mechanism's noise. Here t
+  is the smallest number of honest sites in a sum. No party sees an exact sum. The privacy loss is derived in
   :mod:`discreet.pipeline.distributed_noise`.
 
 The integers, and why the sum is exact
@@ -38,9 +38,9 @@ C) * (2^30 / 2 C) = k. This is an integer below 2^53, which float64 represents e
 rounding of SecAgg+ subtracts one with probability ceil(k) - k = 0. Also, k < 2^31 fits its 32-bit integers.
 Every site has weight 1 = max_weight, so the weight gives a factor of 1. Masked numbers k are added modulo
 2^40, and the sum of k over n <= 1000 sites is below 2^40. So no modular reduction occurs: the sum of k over
-sites is exact. The server returns (sum k - n C) * fl(1/n). Here sum k - n C is an integer of at most 2^40,
-and the factor and the product are rounded once each. So n times the result differs from this integer by at
-most 2^40 * 3 * 2^-53 < 1/2. Rounding to the nearest integer recovers the integer.
+sites is exact. The server returns (sum k - n C) * fl(1/n). Here sum k - n C is an integer of at most 2^40.
+Two values are rounded, each once: the factor and the product. So n times the result differs from this integer
+by at most 2^40 * 3 * 2^-53 < 1/2. Rounding to the nearest integer recovers the integer.
 
 Larger numbers could be split into limbs that are summed separately. This is not done, because the sums of the
 limbs would reveal the number of carries, which is not a function of the total and has no noise.
@@ -299,7 +299,9 @@ class FederationPlan:
 
 @dataclass(frozen=True, eq=False)
 class FederatedSite:
-    """Site of a federation: exact sums of its users, its ledger and the shared key. **Raw data.**
+    """Site of a federation, with the exact sums of the site's users, the site's ledger and the shared key.
+
+    **Raw data.**
 
     Parameters
     ----------
@@ -495,7 +497,7 @@ class FederatedSum:
         return f"<Sums of {self.sent} sites: {private}>"
 
     def check(self, learner: Any, privatizer: Any) -> None:
-        """Raise ``ValueError`` if the learner or the privatizer differs from that of the plan."""
+        """Raise ``ValueError`` if the learner or the privatizer is not the one in the plan."""
         plan = self.plan
         same = name_of(learner) == name_of(plan.learner) and options_of(learner) == options_of(plan.learner)
         if not same or privatizer != plan.privatizer:

@@ -174,7 +174,7 @@ def refusal(
 
 
 def _sealed(site: FederatedSite, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, Any]:
-    """Return functions that replace Flower's encryption between sites, by name.
+    """Return a mapping of names to functions that replace Flower's encryption between sites.
 
     The encryption keys depend on the sites' secret, the plan and all public keys that the site received.
 

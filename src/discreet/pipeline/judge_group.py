@@ -6,9 +6,9 @@ of group A gives the policy. Group B answers one question about this policy
 Each user is in exactly one group, so the privacy loss of a user is the loss of their group. Therefore each
 group can spend the whole (epsilon, delta) (parallel composition).
 
-Two files are written beside the policy. ``judgement.json`` contains the noisy sums, C and all other numbers.
-``judgement.md`` states the estimate, its interval and whether a gain is shown. All other numbers are computed
-from the noisy sums, ``release.parquet`` and the facts of the run. Therefore
+Two files are written to the folder of the policy. ``judgement.json`` contains the noisy sums, C and all other
+numbers. ``judgement.md`` states the estimate, its interval and whether a gain is shown. All other numbers are
+computed from the noisy sums, ``release.parquet`` and the facts of the run. Therefore
 :func:`discreet.pipeline.verify.verify` can compute both files again.
 
 Group B's episodes are in memory until the question is answered. This takes about 4 bytes for each state and

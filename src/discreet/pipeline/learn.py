@@ -20,8 +20,8 @@ with data that were generated from a schema. An epsilon that is recorded for suc
 user.
 
 Synthetic users can be drawn from the model of an earlier release (:mod:`discreet.pipeline.synthetic_users`).
-They are read only with ``LearnConfig(synthetic_input=True)``. Their dataset has its own name, ``synthetic of
-..``, and its own totals in the ledger. Report, statement and the purpose in the ledger say that intervals
+They are read only with ``LearnConfig(synthetic_input=True)``. Their dataset has a separate name, ``synthetic
+of ..``, and separate totals in the ledger. Report, statement and the purpose in the ledger say that intervals
 describe the model.
 
 :func:`replan` plans again from the release in a folder, without reading the data. Options of the learner,
@@ -538,7 +538,7 @@ def replan(
     settings : LearnConfig, optional
         Settings that do not change the release.
     rewards : (1 or H, S, A) in [0, 1], optional
-        Known rewards that replace those of the schema. They are stored in the file ``rewards.npy``.
+        Known rewards that replace the rewards in the schema. They are stored in the file ``rewards.npy``.
     progress : function that is called as described for :func:`learn`
 
     Raises

@@ -203,7 +203,7 @@ class _Told(ABC):
     def room(self, session: Any) -> int:
         """Return an upper bound on the size of the folder in bytes.
 
-        The bound covers the release (also as text), policy files with a row for each step and state, pages
+        The bound covers the release and its text copy, policy files with a row for each step and state, pages
         and figures.
         """
         labels = max(
@@ -556,7 +556,7 @@ def default_algorithm(schema: Schema) -> str:
 
 
 def name_of(learner: Any) -> str:
-    """Return the name of the learner on the command line, or else the name of its class."""
+    """Return the name of the learner on the command line; without such a name, the name of the class."""
     return next((name for name, kind in _LEARNERS.items() if type(learner) is kind), type(learner).__name__)
 
 
@@ -572,7 +572,7 @@ def learner_of(algorithm: str, options: Mapping[str, Any]) -> Any:
 
 
 def options_of(knobs: Knobs) -> dict[str, Any]:
-    """Return all options of a learner, including default values, by name, as JSON values."""
+    """Return a mapping of the names of all options of a learner to their values, as JSON values."""
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in knobs.options().items()
     }

@@ -213,7 +213,7 @@ def linear_smallest_epsilon(
     Parameters
     ----------
     world, features, users, draws, seed : see :func:`linear_gain_power`
-    learner : learner with its options. Its epsilon is replaced by each value in ``epsilons``
+    learner : learner with its options. Each value in ``epsilons`` replaces the learner's epsilon
     epsilons : values of epsilon in increasing order
     chance : required share of draws that show a gain, in (0, 1)
 
@@ -233,9 +233,9 @@ def linear_smallest_epsilon(
 def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicMDP, Features]:
     """Return a synthetic MDP for a schema, and the features of this MDP.
 
-    By default, the MDP is that of :func:`synthetic_linear_mdp_from_schema`. If the schema has terminal states
-    and the features are one-hot, it is that of :func:`~discreet.pipeline.power_analysis.synthetic_mdp`, with
-    one-hot features for its own states. Every MDP is linear in one-hot features.
+    By default, :func:`synthetic_linear_mdp_from_schema` builds the MDP. If the schema has terminal states and
+    the features are one-hot, :func:`~discreet.pipeline.power_analysis.synthetic_mdp` builds it, and the
+    returned features are one-hot for the states of this MDP. Every MDP is linear in one-hot features.
     """
     if schema.terminal and schema.features is None:
         world = synthetic_mdp(schema, gain)

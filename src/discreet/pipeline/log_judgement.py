@@ -5,9 +5,9 @@ schema has ``horizon = 1`` and ``[context]`` with ``propensity``. If the log has
 has one row. Otherwise the unit of privacy is one row, and the schema must state this: ``unit =
 "impression"``. A person with k impressions then has k times the mu of one impression, or k^2 times its rho.
 
-The release, its sensitivity and the intervals are those of :mod:`discreet.learners.ope.logged_values`. The
-steps have the same order as in :func:`discreet.pipeline.learn.learn`. First, all rows are checked and the
-forecast is compared with the budget. Then the ledger reserves the budget, and noise is drawn.
+:mod:`discreet.learners.ope.logged_values` defines the release, the sensitivity and the intervals. The steps
+have the same order as in :func:`discreet.pipeline.learn.learn`. First, all rows are checked and the forecast
+is compared with the budget. Then the ledger reserves the budget, and noise is drawn.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def forecast_log(
 
     cap, expected, least, level : as for :func:`judge_log`.
 
-    Raises ``ValueError`` if one of them is out of its range.
+    Raises ``ValueError`` if an argument is out of range.
     """
     question = _question(_checked(schema), cap, expected, least)
     return question.forecast(users, _query(budget_of(epsilon, delta, rho)[0], True).std, level)
@@ -548,8 +548,8 @@ def verify_log(folder: str | Path, ledger: Ledger | None = None) -> tuple[str, .
 
     Sensitivity, guarantee, estimates, forecast and page are computed again.
 
-    folder : folder that :func:`judge_log` wrote. ledger : Ledger with its entry, or None. Returns sentences
-    about facts that cannot be checked.
+    folder : folder that :func:`judge_log` wrote. ledger : Ledger with the entry of the judgement, or None.
+    Returns sentences about facts that cannot be checked.
     """
     folder = Path(folder)
     where = folder / FACTS

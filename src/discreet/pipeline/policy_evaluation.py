@@ -1,7 +1,7 @@
 """Evaluation of policies with the release in a folder, for the command `discreet evaluate`.
 
-The gains are those of :func:`discreet.learners.ope.policy_gains.evaluate_policies`. Releases of first visits
-also get the verdict of `discreet learn` (:mod:`discreet.learners.ope.policy_verdict`). All computations are
+:func:`discreet.learners.ope.policy_gains.evaluate_policies` computes the gains. Releases of first visits also
+get the verdict of `discreet learn` (:mod:`discreet.learners.ope.policy_verdict`). All computations are
 post-processing: no data are read, and no budget is spent.
 
 Every call appends one line to ``judged.jsonl`` in the folder of the release. A line is a JSON object with the
@@ -152,7 +152,7 @@ def _with_rewards(schema: Schema, path: Path) -> ProblemSpec:
 
 
 def _learned(given: GivenPolicy, stored: StoredRelease, spec: ProblemSpec) -> Any:
-    """Return the result of the learner that made a policy from the release, by planning again.
+    """Plan again with the learner that made a policy from the release, and return its result.
 
     Raises ``ValueError`` if the policy was not learned from this release by a learner with one policy per
     step.

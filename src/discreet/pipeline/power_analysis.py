@@ -311,7 +311,7 @@ def sample_size(
 
 
 def share_of(shown: Floats) -> tuple[float, float, float]:
-    """Return the mean of (N,) draws of 0 and 1, and the ends of its 95 % Clopper-Pearson interval."""
+    """Return the mean of (N,) draws of 0 and 1, and the ends of the mean's 95 % Clopper-Pearson interval."""
     found = binomtest(int(shown.sum()), len(shown))
     low, high = found.proportion_ci()
     return float(found.statistic), float(low), float(high)

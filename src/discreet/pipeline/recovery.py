@@ -212,7 +212,7 @@ def _finished(one: Lost, folder: Path, ledger: Ledger | None, progress: Progress
 
 
 def _mark(one: Lost, entry: Any, files: dict[str, str], ledger: Ledger | None) -> None:
-    """Mark a release as published in the ledger, with the hashes of its files.
+    """Mark a release as published in the ledger. The mark contains the hashes of the release's files.
 
     Nothing is written if the release is already marked. A release is already marked if the run stopped after
     it marked the release and before it renamed the folder.
@@ -274,5 +274,5 @@ def _free_name(one: Lost, folder: Path) -> Iterator[Path]:
 
 
 def _signed(folder: Path) -> dict[str, Any]:
-    """Return the free lines in the statement that the stopped run wrote, by name."""
+    """Return a mapping of names to the free lines in the statement that the stopped run wrote."""
     return {name: str(line) for name in FREE if (line := stated_in(folder, name)) is not None}

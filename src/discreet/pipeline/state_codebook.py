@@ -565,8 +565,8 @@ def verify_codebook(
     free lines) are computed again from these results. Existing signatures must be valid, and each of
     ``public_keys`` must have signed the folder (:func:`discreet.pipeline.approve.sign`).
 
-    Returns sentences about facts that cannot be checked. Folders of earlier versions do not contain the sums.
-    Initial centres from a file cannot be checked either.
+    Returns sentences about facts that cannot be checked. Two cases are not checked completely: folders of
+    earlier versions, which do not contain the sums, and initial centres from a file.
     """
     folder = Path(folder)
     facts = read_facts(folder)
@@ -702,7 +702,7 @@ def agree(where: Path, name: str, stated: Any, made: Any) -> None:
 
 
 class _Numbers(NamedTuple):
-    """Numbers of a guarantee, without its sentences."""
+    """Numbers of a guarantee, without the sentences about it."""
 
     epsilon: float
     delta: float
@@ -747,7 +747,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of the files of a fit, by name, as the ledger stores them.
+    """Return a mapping of the files of a fit to their SHA-256, in the form that the ledger stores.
 
     The pages are excluded, because they have free lines and can be computed from the other files.
     """
@@ -785,8 +785,8 @@ def _lloyd(
     - owner : index of the user of each row of ``values``.
     - sigma : standard deviation of the noise, in units of the grid.
     """
-    # The declared ranges are those of cells of the records. The sum of several doses in a step, or a constant
-    # that replaces a missing value, can be outside these ranges.
+    # The declared ranges are the ranges of single cells of the records. The sum of several doses in a step,
+    # or a constant that replaces a missing value, can be outside these ranges.
     z = asked.scaled(values)
     payload = np.column_stack([z, np.full(len(z), asked.radius)])
     centres, released = asked.read_start(first), list[Ints]()

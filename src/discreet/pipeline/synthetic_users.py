@@ -9,9 +9,9 @@ of the model does not become smaller with more synthetic users. Therefore the fi
 (:mod:`discreet.data.synthetic_mark`), and readers of user data reject them by default.
 :mod:`discreet.pipeline.synthetic_utility` compares them with the held-out part of the release.
 
-Users follow the estimated behaviour policy. Rewards are those of the schema if a rule or a table determines
-them. Otherwise, they are the means that the model estimates, rounded to 9 digits: a release has no
-information about the distribution of rewards in one pair. Episodes of one user are drawn independently.
+Users follow the estimated behaviour policy. If a rule or a table in the schema determines the rewards, these
+rewards are used. Otherwise, they are the means that the model estimates, rounded to 9 digits: a release has
+no information about the distribution of rewards in one pair. Episodes of one user are drawn independently.
 
 A file depends only on the release, the schema, the options and the versions of this library, NumPy and
 PyArrow. A line of ``postprocessing.jsonl`` in the folder of the release states the hash of the file and all
@@ -63,7 +63,7 @@ __all__ = ["POSTPROCESSING", "SyntheticData", "processed", "remade", "synthesize
 
 POSTPROCESSING = "postprocessing.jsonl"
 MODEL = 1  # version of the model; it increases if the same release and seed give other users
-_CHUNK = 2**14  # number of users that are drawn at a time
+_CHUNK = 2**14  # largest number of users in a chunk
 _OPTIONS = ("users", "members", "seed", "share", "readings")
 
 
@@ -298,7 +298,7 @@ def synthesize(
 
 
 def _readings(declaration: str | Path, schema: Schema) -> dict[str, Any]:
-    """Return the readings of each state by name, from the declaration that made the states."""
+    """Return a mapping of names to the readings of each state, from the declaration that made the states."""
     declared = read_prepare_config(declaration)
     if declared.schema.state_labels != schema.state_labels:
         raise ValueError(f"declaration = {str(declaration)!r}: must be that of the states of the release")

@@ -266,7 +266,7 @@ def _distances(
 
 # ------------------------------------------------------------------------------ values
 def _simple(model: WorldModel) -> dict[str, Any]:
-    """Return the three simple policies, by name."""
+    """Return a mapping of names to the three simple policies."""
     share = model.behaviour
     possible = model.layout.row_index >= 0
     return {

@@ -183,8 +183,8 @@ def write_trajectories(
 def cohort_schema(mdp: TabularMDP, dataset: str, *, episodes_per_user: int = 1) -> Schema:
     """Return the schema of data that are simulated in an MDP.
 
-    The terminal states are those of the MDP. If rewards occur only on arrival in terminal states and are
-    deterministic, they are declared as outcomes.
+    The schema has the same terminal states as the MDP. If rewards occur only on arrival in terminal states
+    and are deterministic, they are declared as outcomes.
     """
     return Schema(
         dataset=dataset,

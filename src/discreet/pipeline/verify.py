@@ -420,7 +420,7 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
 
 
 def _check_second(document: Mapping[str, Any]) -> Iterator[Check]:
-    """Recompute the mechanism of the second group from that of the release."""
+    """Recompute the mechanism of the second group from the mechanism of the release."""
     second = _second_group(document)
     if second is not None:
         (record,) = composable_from_dict([one["record"] for one in document["mechanisms"]])

@@ -19,16 +19,17 @@ deviation sigma_v and sigma_m. S is the number of next states, and k the number 
 3. The uncertainty of a row is a Dirichlet distribution with parameters alpha_r P_r, where alpha_r + 1 = (1 -
    |P_r|^2) / (w_r nu_r + (1 - w_r)^2 w_s nu_s) and alpha_r >= 1/2. Its mean is P_r.
 4. Returns of first visits are a second estimate of the advantage of a row. V(t) is the reward of an arrival
-   in t, plus the value of the behaviour policy from there in the model. Transitions give the advantage a_M =
+   in t, plus the value that the behaviour policy has in t in the model. Transitions give the advantage a_M =
    (P_r - P_b) V, with variance u = Var_{P_r}(V) / (alpha_r + 1). Returns give a_G = G_r / n - G_s / N_s, with
-   variance (sigma_r^2 + (q sigma_v)^2) / n^2 + k spread / n. Both are combined by their precisions. P_r is
-   replaced by the *tilted* row P_r(t) e^{theta V(t)} / Z whose advantage is the combined one.
+   variance (sigma_r^2 + (q sigma_v)^2) / n^2 + k spread / n. The two advantages are averaged with weights
+   proportional to their precisions. P_r is replaced by the *tilted* row P_r(t) e^{theta V(t)} / Z whose
+   advantage is the combined one.
 
 **As before.** One additional action draws the next state of the behaviour policy. It replaces rows with N <=
 3 sd(N), and rows whose share of the decisions in their state is outside (0.005, 0.995). **Pessimism**: the
 reward of all other rows is reduced by a multiple of sqrt(u) (PEVI, arXiv 2012.15085; MOPO, arXiv 2005.13239).
 
-*Rewards.* If a rule pays rewards on arrival, rewards are those of the rule, in units of the range of returns.
+*Rewards.* If a rule pays rewards on arrival, the model uses these rewards, in units of the range of returns.
 Otherwise, they are in units of one step, and are either known or estimated from counts per step. First visits
 contain only returns, from which the rewards of steps cannot be computed. Such a release is rejected.
 :attr:`WorldModel.units` converts to the user's units.
@@ -232,7 +233,7 @@ class StatePlan(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class WorldModel:
-    """MDP estimated from one release, with its uncertainty. :func:`world_model` creates it.
+    """MDP estimated from one release, with the uncertainty of the estimate. :func:`world_model` creates it.
 
     T is 1 if the environment is stationary, otherwise H. ``spec.layout`` has R admissible pairs.
 
@@ -302,7 +303,7 @@ class WorldModel:
         return np.asarray(table[h if len(table) > 1 else 0])
 
     def _paid(self, probability: Floats) -> Floats:
-        """Return the (T or H, R) expected rewards of a step, including those of the rule."""
+        """Return the (T or H, R) expected rewards of a step, including rewards that the rule pays."""
         ended = np.isin(self.layout.row_state, self.terminal)
         return np.where(ended, self.terminal_reward, self.reward + probability @ self.arrival)
 
@@ -801,7 +802,7 @@ def _slots(release: StepwiseRelease, horizon: int, pooled: bool) -> Iterator[Ste
 
 
 def _added(one: StepSums, other: StepSums) -> StepSums:
-    """Return the sums of two steps together."""
+    """Add the sums of two steps."""
     visits, rewards = (
         None if a is None or b is None else a + b
         for a, b in ((one.visits, other.visits), (one.rewards, other.rewards))

@@ -519,7 +519,7 @@ def _cells(value: Gain) -> tuple[str, ...]:
 def decision_report_of(
     release: StepwiseRelease, learned: DecisionPolicy, schema: Schema, rules: Sequence[StationaryRule] = ()
 ) -> DecisionReport:
-    """Return the report on a policy of decision points and the release from which it was learned.
+    """Return the report on a policy of decision points, computed from the policy and its release.
 
     rules : rules with which the policy is compared. A comparison requires that a rule defines the rewards.
     """
@@ -535,8 +535,8 @@ def decision_report_of(
     rows = sums.layout.row_index[own, path.action[own]]
     share = path.share[rows]
     visits = path.visits[own]
-    # First-order importance weights: 1 / share for users whose action is that of the policy, and 0 for other
-    # users. Here, share is the share of users whose action is that of the policy.
+    # First-order importance weights: 1 / share for users who took the action of the policy, and 0 for other
+    # users. Here, share is the share of users who took the action of the policy.
     effective = float(visits.sum() ** 2 / max(float((visits / np.maximum(share, 1e-9)).sum()), 1e-12))
     learned_value = Gain(
         min(max(behaviour.estimate + gain.estimate, least), most), max(behaviour.low + gain.low, least),

@@ -54,7 +54,8 @@ class GivenPolicy:
     name : path of the file, as it was given
     policy : array in the format of :func:`discreet.learners.ope.policy_gains.evaluate_policies`, with its
         origin
-    release : path of the release in the same folder from which the policy was computed; None without one
+    release : path of the release in the same folder from which the policy was computed; None without such a
+        release
     """
 
     __repr__ = brief

@@ -67,7 +67,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class PolicyChange:
-    """Step and state with many visits at which the policy changes the users' most frequent action.
+    """Step and state with many visits where the policy's action differs from the users' most frequent action.
 
     Parameters
     ----------

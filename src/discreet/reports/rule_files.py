@@ -176,7 +176,7 @@ class RuleReader:
         self.rows, self.lines = [self.rows[i] for i in kept], [self.lines[i] for i in kept]
 
     def _rule(self) -> StationaryRule:
-        """Return the rule in the remaining rows."""
+        """Return the rule that the remaining rows define."""
         schema, layout = self._schema, self._layout
         states = self._indices("state", schema.state_labels, layout.states)
         actions = self._indices("action", schema.action_labels, layout.actions)

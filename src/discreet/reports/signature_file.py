@@ -3,9 +3,9 @@
 A signature covers the statement's fingerprint and the SHA-256 of the files that the statement does not name.
 These files are ``statement.json`` and its pages, with their content at the time of signing.
 ``statement.json`` names all other files with their hashes. So a signature covers the whole folder. After
-signing, no file may change, and free lines may not change either. A second signature covers the same bytes.
-The signed content also includes the key, the name of the key's holder, and the time. A signature is not valid
-for another statement.
+signing, neither the files nor the free lines may change. A second signature covers the same bytes. The signed
+content also includes the key, the name of the key's holder, and the time. A signature is not valid for
+another statement.
 
 This module defines the content of ``signatures.json`` and checks it. :mod:`discreet.pipeline.approve` signs.
 """

@@ -562,7 +562,7 @@ def write_statement(folder: str | Path, statement: Statement) -> None:
 
 
 def published_hashes(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return the hashes of all files of a folder, by name, as the ledger stores them.
+    """Return a mapping of all files of a folder to their hashes, in the form that the ledger stores.
 
     Two lines of the statement and the free lines of its pages are filled in later. Therefore the value for
     ``statement.json`` is its fingerprint, and the value for each page is the SHA-256 of the page with empty

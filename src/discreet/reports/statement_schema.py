@@ -28,8 +28,8 @@ __all__ = [
 
 FORMAT = "discreet privacy statement"
 # Versions 1 to 3 of the statement can no longer be read. In version 1, guarantees were texts. In version 2,
-# the sentence was about one release, and the statement contained the command. Version 3 stated neither the
-# declarations nor the signer of the limit. Version 4 can be read; its sentences about epsilon, delta, rho and
+# the sentence was about one release, and the statement contained the command. Version 3 stated no
+# declarations and no signer of the limit. Version 4 can be read; its sentences about epsilon, delta, rho and
 # mu are different (discreet.accounting.text.earlier_sentences). Version 5 has no query.
 ADDED: Mapping[int, tuple[str, ...]] = {
     5: ("guarantee.exceeds", "verdict", "data.reward.censored"),

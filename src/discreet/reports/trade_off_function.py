@@ -93,7 +93,7 @@ class TradeOff:
                 continue
             try:
                 many: Any = budget.group(budget.stated(epsilon, delta), people)
-            except ValueError:  # delta of the group would be 1 or more, so this point gives no bound
+            except ValueError:  # delta of the group would be 1 or more: no bound from this point
                 continue
             points.append((many.epsilon, getattr(many, "delta", 0.0)))
         mu = None if self.mu is None else people * self.mu

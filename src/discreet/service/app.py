@@ -601,7 +601,7 @@ class Service:
         return _json(200, signed, {"Cache-Control": "no-cache"})
 
     async def keys(self) -> Response:
-        """Handle GET /keys: all keys of the service, each signed by the one before."""
+        """Handle GET /keys: all keys of the service, with their signatures."""
         rows = await self.io.in_thread(self.store.key_rows)
         return _json(200, {"identity": self.study.identity, "keys": rows}, {"Cache-Control": "no-cache"})
 
@@ -744,7 +744,7 @@ class _Uncreated:
 def _without_telemetry() -> dict[str, Any]:
     """Return the arguments that disable FastAPI's telemetry.
 
-    Some versions of FastAPI export traces if environment variables request it.
+    Some versions of FastAPI export traces if environment variables request this.
     """
     if "telemetry" not in inspect.signature(FastAPI.__init__).parameters:
         return {}

@@ -8,20 +8,20 @@ in the batch that is open then. So the number of answers in a batch can exceed n
 
 **Privacy.** Neighbours differ in one user's record, in the time of their answer, and in whether they answer.
 Reservations, plans, deadlines and release times depend on the clock and on earlier releases, never on an
-answer. So the neighbours differ only in the sums to which the user's own record c or c' is added: c in batch
-p, and c' in batch q >= p, or only one of them. Let M be the largest norm of a record in units of the noise,
-and D the largest norm of c - c'. With separate noise for each batch, the squared shifts of all releases sum
-to |c|^2 + |c'|^2 <= 2 M^2 if p < q, and to at most D^2 if p = q. With a decay, let g_p and g_q be the
-columns of the two batches. Their norms are at most 1, and <g_p, g_q> = s |g_q|^2 with s = decay^(q - p). Then
-|g_p c - g_q c'|^2 <= 2 (1 - s) M^2 + s D^2. The batches p and q can depend on earlier releases, because the
-bound holds for every course of releases.
+answer. So the neighbours differ only in the sums to which the user's own record is added. The record c is in
+batch p and the record c' in batch q >= p, or only one of the two records exists. Let M be the largest norm of
+a record in units of the noise, and D the largest norm of c - c'. With separate noise for each batch, the
+squared shifts of all releases sum to |c|^2 + |c'|^2 <= 2 M^2 if p < q, and to at most D^2 if p = q. With a
+decay, let g_p and g_q be the columns of the two batches. Their norms are at most 1, and <g_p, g_q> = s
+|g_q|^2 with s = decay^(q - p). Then |g_p c - g_q c'|^2 <= 2 (1 - s) M^2 + s D^2. The batches p and q can
+depend on earlier releases, because the bound holds for every course of releases.
 
 M and D are bounded by the same table of changed cells (:mod:`discreet.core.exchange`): two records that never
 share a state-action pair change twice the cells of one record. D^2 is the largest cost over a set of pairs
 that contains this pair. Therefore 2 M^2 <= D^2 for all counts per step and pooled counts, and with l1 norms 2
-M <= D. The stated guarantee is that of rule "all", without wider noise. The same holds for listed
-privacy-loss distributions, because the noise of a cell depends only on the size of the change. The rounding
-of fixed-point sums is bounded by the cells of two records, as before.
+M <= D. The stated guarantee is the same as with the rule "all", without wider noise. The same holds for
+listed privacy-loss distributions, because the noise of a cell depends only on the size of the change. The
+rounding of fixed-point sums is bounded by the cells of two records, as before.
 
 The bound requires noise that does not depend on the number of answers. It does not hold if each answer adds
 its own noise (local privacy, ``release = "reports"``, shuffling). The presence of an answer then also changes

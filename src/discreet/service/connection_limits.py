@@ -96,7 +96,7 @@ def _httptools() -> Any:
     class Guarded(_Guarded, HttpToolsProtocol):
         """Uvicorn's fast protocol, with a deadline and a size limit.
 
-        Without this class, the fast protocol limits neither the number nor the length of headers.
+        Without this class, the fast protocol has no limit on the number or the length of headers.
         """
 
         _raw = _body = 0  # number of transferred bytes of this request, and number of bytes of its body

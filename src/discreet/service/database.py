@@ -333,8 +333,8 @@ class TicketMessage:
 class RequestResult:
     """Result of a request. It is stored on the disk.
 
-    For a place, ``plan`` is the number of its plan, and ``seconds`` is the time in seconds for which it is
-    reserved.
+    For a place, ``plan`` is the number of the plan, and ``seconds`` is the time in seconds for which the
+    place is reserved.
 
     For the result ``full``, ``seconds`` is the time in seconds until the first user without an answer counts
     as absent.
@@ -461,7 +461,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """Open one write transaction; either all of its changes are stored, or none of them."""
+        """Open one write transaction. At its end, all changes are stored, or no change is stored."""
         with self._lock or _nothing(), self._engine.connect() as connection:
             connection = connection.execution_options(writes=True)
             self._logged = self.sqlite
@@ -680,7 +680,7 @@ class Store:
                 with self._writing() as connection:
                     connection.execute(_keys.insert().values(id=1, public=public))
                 return
-            except sql.exc.IntegrityError:  # another process set the key in the meantime
+            except sql.exc.IntegrityError:  # another process has set the key since this check began
                 known = self.public_key()
         if known != public:
             raise ValueError(
@@ -841,7 +841,7 @@ class Store:
         return self.batches.requests(int(study.turn), [dict(row) for row in rows], *given)
 
     def _open(self, connection: Connection, *, lock: bool = False) -> list[dict[str, Any]]:
-        """Return the open plans: those of the current turn, and earlier plans that hold reservations."""
+        """Return the open plans: the plans of the current turn, and earlier plans that hold reservations."""
         turn = sql.select(_study.c.turn).scalar_subquery()
         is_open = _plans.c.turn == turn
         if self.batches is not None:
@@ -1058,7 +1058,9 @@ class Store:
 
     # ------------------------------------------------------------------------- releases
     def is_whole(self, turn: int) -> bool:
-        """Return True if batch ``turn`` is complete: each of its users has answered or is absent."""
+        """Return True if batch ``turn`` is complete, so that each user of the batch has answered or is
+        absent.
+        """
         with self._reading() as connection:
             if self.batches is None:
                 query = sql.select(_plans).where(_plans.c.turn == turn)
@@ -1111,9 +1113,7 @@ class Store:
             return [dict(row) for row in connection.execute(query.order_by(_plans.c.number)).mappings()]
 
     def held_policies(self, turn: int) -> list[dict[str, Any]]:
-        """Return earlier plans than those of ``turn`` that can hold reservations, in the form of
-        :meth:`policies`.
-        """
+        """Return plans of earlier turns that can hold reservations, in the form of :meth:`policies`."""
         if self.batches is None:
             return []
         turns = self.batches.held_turns
@@ -1127,7 +1127,10 @@ class Store:
             return [dict(row) for row in connection.execute(query.order_by(_plans.c.number)).mappings()]
 
     def policies(self, turn: int) -> list[dict[str, Any]]:
-        """Return the plans of a turn, each with its number, its number of users and its policy as JSON."""
+        """Return the plans of a turn.
+
+        Each entry has the plan's number, number of users, and policy as JSON.
+        """
         with self._reading() as connection:
             query = (
                 sql.select(_plans.c.number, _plans.c.users, _plans.c.policy)
@@ -1326,7 +1329,7 @@ class Store:
         return Path(str(self.url.database)) if known else None
 
     def mark(self) -> ChainMark:
-        """Return the newest release with its link, and the newest beat."""
+        """Return the newest release, the link of this release, and the newest beat."""
         with self._reading() as connection:
             beat = connection.execute(sql.select(_beats).order_by(_beats.c.number.desc()).limit(1)).first()
             link = connection.execute(sql.select(_links).order_by(_links.c.number.desc()).limit(1)).first()
@@ -1613,7 +1616,7 @@ def _own_file(path: Path) -> None:
 
 
 def _sqlite_connected(connection: Any, io: Io) -> None:
-    connection.isolation_level = None  # the driver does not begin transactions itself; this module does
+    connection.isolation_level = None  # this module begins transactions, because the driver does not
     connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
     for left in reversed(range(_PATIENCE_MS // 10)):
         try:

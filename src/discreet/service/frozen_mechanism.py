@@ -115,7 +115,7 @@ def program_of(study: Study) -> dict[str, Any]:
 def first_program(study: Study, mechanism: Any = None) -> dict[str, Any]:
     """Return the first row of the table ``program``, with mechanism and stated guarantee.
 
-    mechanism : the mechanism; None: that of the study.
+    mechanism : the mechanism; if None, the study's mechanism.
     """
     mechanism = mechanism or study.mechanism
     return {

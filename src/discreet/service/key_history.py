@@ -38,7 +38,7 @@ def key_row(
     identity : identity of the study.
     number : number of the row.
     key : key that the row states.
-    recovery : public key that can replace ``key``; None without one.
+    recovery : public key that can replace ``key``; None without such a key.
     signer : key of the row before, or its recovery key; ``key`` itself for row 0.
     """
     content = {"identity": identity, "number": number, "public": key.public, "recovery": recovery}

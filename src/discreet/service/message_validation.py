@@ -234,7 +234,7 @@ def _enveloped(table: Any) -> tuple[bytes, bytes]:
 class _EnvelopeAdmission(ABC):
     """Checker of envelopes, for the plans that this process knows."""
 
-    _newest = 0  # largest number of a plan that this process knows
+    _newest = 0  # largest plan number that this process knows
 
     def is_newer(self, table: Any) -> bool:
         """Return True if a message is for a plan that another process opened and this process does not know
@@ -280,7 +280,7 @@ class ShuffleAdmission(_EnvelopeAdmission):
 
     def _check(self, plan: int, body: bytes) -> None:
         device, plans = self._open
-        if plan not in plans:  # the plan is closed, so the message does not count, whatever it contains
+        if plan not in plans:  # the plan is closed, so the message does not count, for any content
             if plan == 0:
                 raise Malformed("message: was made for no plan of this study", "late")
         elif isinstance(device, SessionConfig):

@@ -2,8 +2,9 @@
 
 The server sends a complete HTML page. A small script, allowed by its hash in the content security policy,
 requests the page again and replaces only changed parts. Therefore keyboard focus and scroll position do not
-change. A button stops the script. The page shows only public facts. It shows no content of messages, no
-tickets, and no times except those of releases. With the rule "clock", nothing on it depends on answers.
+change. A button stops the script. The page shows only public facts. It shows no content of messages and no
+tickets. The only times that it shows are the times of releases. With the rule "clock", nothing on it depends
+on answers.
 """
 
 from __future__ import annotations

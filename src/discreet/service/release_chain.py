@@ -113,7 +113,7 @@ class Head:
     def last(self) -> ChainMark | None:
         """Return the last complete line; None if the file does not exist or has no complete line.
 
-        Raises :class:`OldDatabase` if the file is damaged, or is that of another study.
+        Raises :class:`OldDatabase` if the file is damaged or belongs to another study.
         """
         return self._read()[0]
 
@@ -142,7 +142,9 @@ class Head:
         return kept
 
     def check(self) -> None:
-        """Check the first line and the last one. Raises :class:`OldDatabase` if one of them is damaged.
+        """Check the first line and the last one.
+
+        Raises :class:`OldDatabase` if one of the two lines is damaged.
 
         The other lines are not read, because no decision depends on them.
         """
@@ -150,7 +152,7 @@ class Head:
             raise OldDatabase(f"{self}: is not the head of this study")
 
     def begin(self) -> None:
-        """Create the file with its first line, if it does not exist."""
+        """Create the file and write the first line, if the file does not exist."""
         self._io.append(self.path, b"")
         with self._io.locked(self.path):
             if not self._read()[1]:
@@ -248,7 +250,7 @@ def _is_behind(seen: ChainMark, newest: ChainMark) -> bool:
 
 
 def _contains(store: Store, head: Head, seen: ChainMark) -> ChainMark:
-    """Return the newest release and beat of a database that contains a line of its head.
+    """Return the newest release and beat of a database that contains the given line of the head.
 
     A database does not keep the nonces of old beats, so these are not compared. Raises :class:`OldDatabase`
     if the database does not contain the line.

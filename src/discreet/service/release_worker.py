@@ -355,7 +355,8 @@ class Writer(LeaseHolder):
         return rule is not None and self._io.now() < rule.opens(turn)
 
     def _followed(self, turn: int) -> list[tuple[Any, int]] | None:
-        """Return the policies that the users of batch ``turn`` followed, each with its number of users.
+        """Return the policies that the users of batch ``turn`` followed, and the number of users of each
+        policy.
 
         Returns None if plans close batches, because the learner then knows these policies. Plans that another
         learner made are an exception.
@@ -433,7 +434,7 @@ class Writer(LeaseHolder):
         absent = int(part["absent"])
         if bodies and isinstance(self._admission, CentralAdmission):
             late = bodies[int(plan.users) :]
-            if late:  # of users whom an earlier batch counted as absent
+            if late:  # messages of users whom an earlier batch counted as absent
                 session.submit_many(self._admission.records(late), number, late=True)
             session.submit_many(self._admission.records(bodies[: int(plan.users)]), number)
         elif isinstance(self._admission, LocalAdmission):

@@ -8,10 +8,10 @@ delete it when the study runs again.
 Migrations are functions in a list. They use no tool such as Alembic, because there is one line of versions
 and no way back.
 
-- Version 0 is that of 0.2.0 and 0.3.0. Some of these databases have the tables ``keys``, ``resolved`` and
-  ``serving``.
+- Versions 0.2.0 and 0.3.0 of the library made version 0. Some of these databases have the tables ``keys``,
+  ``resolved`` and ``serving``.
 - Version 1 has all of these tables, and the column ``batch`` of ``messages``.
-- Version 2 has the chain, the keys and the versions of the library. The mechanism is that of the stored
+- Version 2 has the chain, the keys and the versions of the library. The mechanism is taken from the stored
   session.
 """
 

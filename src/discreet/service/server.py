@@ -121,7 +121,7 @@ def opened(study: Study, database: str, io: Io = SYSTEM) -> Store:
 
 
 def migrate(study: Study, database: str) -> tuple[int, Path | None]:
-    """Change the tables of a database to those of this library (:mod:`discreet.service.schema_migrations`).
+    """Change the tables of a database to this library's version (:mod:`discreet.service.schema_migrations`).
 
     Returns the previous version of the tables, and the path of a copy of the SQLite file, or None. Raises the
     ``ValueError`` of :func:`discreet.service.schema_migrations.migrate`.
@@ -182,7 +182,7 @@ def _is_begun(study: Study, store: Store, io: Io = SYSTEM) -> bool:
 def _begin(study: Study, store: Store, io: Io) -> None:
     """Reserve the study's cost in the ledger, then make release 0.
 
-    If another process made release 0 in the meantime, this call stores nothing.
+    If another process makes release 0 first, this call stores nothing.
     """
     entry = reserve(study)
     try:
