@@ -147,6 +147,8 @@ SHUFFLED = {
     "flips": BinomialRecord("counts", ((("visits", PLAIN), ("rewards", PAIRED)),), ((
         ("visits", 1, 2), ("visits", -1, 2), ("rewards", 1, 2), ("rewards", -1, 2)),)),
     "amplified": AmplifiedRecord("reports", ((200, 0.5), (1000, 1.0))),
+    "few users": AmplifiedRecord("reports", ((10, 1.2334632184772811), (1, 0.02))),
+    "one user": AmplifiedRecord("reports", ((1, 2.9),)),
 }  # fmt: skip
 
 
@@ -306,6 +308,9 @@ def resealed(checker, folder, document):
         lambda d: d["query"].update(episodes=2),
         lambda d: d["not_covered"].pop(0),
         lambda d: d["files"].pop("release.csv"),
+        lambda d: d["guarantee"].update(unit="one household: all episodes of 100 users"),
+        lambda d: d["guarantee"].update(neighbours="the records of any 100 users are replaced"),
+        lambda d: d["guarantee"]["exceeds"].update(at_most=d["guarantee"]["exceeds"]["at_most"] / 2),
     ],
 )
 def test_a_changed_folder_differs(checker, folder, tmp_path, change):
@@ -314,6 +319,35 @@ def test_a_changed_folder_differs(checker, folder, tmp_path, change):
     change(document)
     resealed(checker, tmp_path / "run", document)
     assert "DIFFERS" in results(checker, tmp_path / "run").values()
+
+
+def test_a_number_that_only_the_officers_page_has_differs(checker, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "run")
+    path = tmp_path / "run" / "officer.html"
+    path.write_text(path.read_text("utf-8").replace("<h2", "<p>epsilon is 0&#46;0123</p><h2", 1), "utf-8")
+    assert results(checker, tmp_path / "run") == {"officer.html: numbers": "DIFFERS"}
+
+
+def test_an_entry_of_the_ledger_without_text_may_be_of_these_data(checker, tmp_path):
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        for name in ("one", "run"):
+            made(tmp_path / name, dr.learners.DPAPVI(), dr.Central(rho=0.1), ledger)
+    path = tmp_path / "run" / "ledger.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert results(checker, tmp_path / "run") == {}
+    del rows[1]["text"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    assert results(checker, tmp_path / "run")["ledger: entries without text"] == "not checkable"
+
+
+def test_many_steps_and_tags_take_no_time(checker):
+    """Different pairs, then a change of the successor only, then different pairs: all ways, step by step."""
+    one, two = {(0, 0, 0)}, {(0, 0, 0)}
+    for steps in range(1, 9):
+        other = {(d + 1, o, e) for d, o, e in one | two}
+        one, two = other | {(d, o, e + 1) for d, o, e in one}, other | {(d, o + 1, e) for d, o, e in one}
+        assert checker.ways_of(steps) == one | two
+    assert len(checker.ways_of(400)) > 40_000
 
 
 def test_too_little_noise_differs(checker, folder, tmp_path):

@@ -77,12 +77,10 @@ class Number(float):
 
 def strict_json(data):
     """Parse JSON. Refuses repeated names, NaN, infinity, -0 as an integer, and text that is not UTF-8."""
-    def unique(pairs):
-        return need(len(dict(pairs)) == len(pairs), "a name occurs twice in one object", dict(pairs))
     def integer(text):  # int refuses NaN and Infinity
         return need(text != "-0", "-0 is not a number of JSON", int(text))
-    return json.loads(data.decode(), object_pairs_hook=unique,
-                      parse_constant=integer, parse_float=Number, parse_int=integer)
+    return json.loads(data.decode(), parse_constant=integer, parse_float=Number, parse_int=integer,
+        object_pairs_hook=lambda one: need(len(dict(one)) == len(one), "a name occurs twice", dict(one)))
 
 def canonical(value):
     """Return JSON text with sorted keys, no spaces, ASCII escapes, and numbers as their text in the file."""
@@ -128,8 +126,8 @@ def check_files(run):
         report(f"file {name}", stated, found, found == stated or (stated == "a file" and name in present))
     kept = without(run.doc, "operator", "approval", "fingerprint")
     equal("fingerprint", run.doc["fingerprint"], sha256(canonical(kept)))
-    same = {name: conf[name] for name in ("algorithm", "options")}
-    equal("hash of the configuration", conf["hash"], sha256(canonical(same)))
+    found = sha256(canonical({name: conf[name] for name in ("algorithm", "options")}))
+    equal("hash of the configuration", conf["hash"], found)
 
 
 # 2. Closed forms
@@ -159,8 +157,7 @@ def bisect(good, low, high, steps=64):
 def gaussian_epsilon(mu, delta):
     """Return the smallest epsilon >= 0 at which mu-Gaussian privacy has this delta."""
     high = mu * mu / 2.0 + mu * math.sqrt(2.0 * math.log(1.0 / delta))  # Chernoff bound of P(L > epsilon)
-    needed = gaussian_delta(mu, 0.0) > delta
-    return bisect(lambda e: gaussian_delta(mu, e) <= delta, 0.0, high) if needed else 0.0
+    return bisect(lambda e: gaussian_delta(mu, e) <= delta, 0, high) if gaussian_delta(mu, 0) > delta else 0.0
 
 def zcdp_epsilon(rho, delta):
     """Return the smallest epsilon of rho-zCDP at delta > 0: the best Renyi order is 1 + t.
@@ -344,6 +341,11 @@ def exchange_epsilon(ways, delta, stated, sizes=(2**14, 2**15)):
     steps = [unit / max(1, math.floor(unit * n / width)) if unit * n > width else width / n for n in sizes]
     grids = [on_grid(laws, n, h, theta, stated) for n, h in zip(sizes, steps)]
     def limit_of(way, first):
+        law = laws[min(way)]
+        if sum(way.values()) == 1 and len(law) <= 30_000:  # one coordinate: its losses need no grid
+            def curve(e):
+                return 1.0 - 1e-15 - math.fsum(p * math.exp(min(0.0, e - loss)) for loss, p in law)
+            return *[bisect(lambda e: curve(e) <= delta, 0.0, max(law)[0] + stated + 1.0)] * 2, curve
         curves = [grid(way) for grid in grids[first : first + 2]]
         coarse, fine = (bisect(lambda e: curve(e) <= delta, low, high, 60) for curve, low, high in curves)
         ratio = (steps[first] / steps[first + 1]) ** 2
@@ -362,13 +364,9 @@ def ways_of(steps):
 
     The automaton has two states: both records are in one state, or in two. From one state, a step is a
     different action (then one or two states), an equal action with another successor (then two), or equal.
-    From two states, the pairs differ.
+    From two states, the pairs differ. So different pairs lie between any two changes of the successor only.
     """
-    one, two = {(0, 0, 0)}, {(0, 0, 0)}
-    for _ in range(steps):
-        other = {(d + 1, o, e) for d, o, e in one | two}
-        one, two = other | {(d, o, e + 1) for d, o, e in one}, other | {(d, o + 1, e) for d, o, e in one}
-    return one | two
+    return {(d, o, steps - d - o) for d in range(steps + 1) for o in range(min(steps - d, d + 1) + 1)}
 
 def count_sensitivity(query, p, scales):
     """Return the joint sensitivity of counts or of first visits, in units of the scales; p is 1 or 2.
@@ -639,17 +637,14 @@ def check_guarantee(run):
     if shuffled or (delta and any(one["exchanges"] for one in records)):
         low, high = check_numerical("epsilon", records, delta, epsilon)
     elif rho is not None:
-        found = zcdp_epsilon(rho, delta) if mu is None else gaussian_epsilon(mu, delta)
-        near("epsilon, closed form", epsilon, found)
-        low = high = exceedance(lambda t: gaussian_delta(math.sqrt(2.0 * rho), t), epsilon)
-        if mu is None:
-            high = exceedance(lambda t: zcdp_delta(rho, t), epsilon)
+        law = (zcdp_epsilon, zcdp_delta, rho) if mu is None else (gaussian_epsilon, gaussian_delta, mu)
+        near("epsilon, closed form", epsilon, law[0](law[2], delta))
+        low = high = exceedance(functools.partial(law[1], law[2]), epsilon)
     else:
         near("epsilon, sum of pure losses", epsilon, pure)
     near("exceeds: epsilon", g["exceeds"]["epsilon"], epsilon)
     most = g["exceeds"]["at_most"]
-    good = most == 1 or low * 0.999 <= most <= high * 1.011
-    report("exceeds: at most", most, f"{low} to {high}, or 1", good)
+    report("exceeds: at most", most, f"{low} to {high}", most == 1 or low * 0.999 <= most <= high * 1.011)
     run.alone = Bounds([(epsilon, delta)] + ([(pure, 0.0)] if delta and pure is not None else []), mu, rho)
 
 def kinds_of(records):
@@ -689,6 +684,10 @@ def check_attacker(run):
                  "rho": many.rho, "mu": many.mu, "advantage": many.excess(0.0)}
         same_tree(f"group of {k}", group, found)
 
+UNITS = (("one episode, the whole trajectory", "one user's whole trajectory is replaced by any other one"), (
+    "up to {} episodes, the whole trajectories",
+    "all of one user's episodes, up to {}, are replaced by any others, more or fewer"))
+
 def check_population(run):
     """Compare population and data with ``schema.toml``, and facts that the statement gives twice."""
     doc, schema = run.doc, {"provenance": {}, **tomllib.loads(read(run.folder / "schema.toml").decode())}
@@ -699,8 +698,11 @@ def check_population(run):
         k: len(parts[k].get("labels", [])) or parts[k].get("count", p[k]) for k in ("states", "actions")})
     ends = {name: float(parts["reward"].get(name, reward[name])) for name in ("low", "high")}
     same_parts("schema.toml: reward", reward, ends)
-    users = [p["users_public"], p["episodes_per_user"]]
-    equal("users are public, episodes", users, [g["users_public"], g["episodes"]])
+    m = p["episodes_per_user"]
+    equal("users are public, episodes", [p["users_public"], m], [g["users_public"], g["episodes"]])
+    unit, change = (words.format(m) for words in UNITS[m != 1])
+    same_parts("guarantee", g, {"unit": f"one user: {unit} of states, actions and rewards",
+                                "neighbours": f"{change}; the number of users stays the same"})
     size, secure = g["delta"] * p["users"], g["randomness"] == "secure"
     verdict = "none" if g["epsilon"] is None else "warn" if size > 0.1 else "small" if size else "pure"
     found = {"delta": g["delta"], "per_user": 1 / p["users"], "ratio": size, "verdict": verdict}
@@ -781,15 +783,14 @@ def check_words(run):
     other = "sites" in doc["configuration"]["options"] or kinds not in ([], ["noise"])
     trust = g["trust"] == ("none" if exact else "central")
     report("trust", g["trust"], "central", None if other and not trust else trust)
-    flat = functools.partial(re.sub, r"[\s\\]+|<[^>]*>", "")
+    flat = functools.partial(re.sub, r"[\s\\]+|<[^<>]*>", "")
     for name in PAGES:
         page = read(run.folder / name).decode()
         plain, texts = html.unescape(flat(page)), [doc["sentence"], *warnings]
         texts += doc["covered"] + doc["not_covered"] if name == PAGES[0] else []
         lacking = [text for text in texts if flat(text) not in plain]
         report(f"{name}: sentences of the statement", len(texts), lacking[:2], not lacking)
-        if not name.endswith("html"):
-            check_numbers(name, page, doc)
+        check_numbers(name, page, doc)
 
 def check_report(run):
     """Compare users, level, guarantee of the report with the statement; its first line with its verdict."""
@@ -807,7 +808,8 @@ def check_numbers(name, page, doc):
     numbers = re.sub(r'"(?:[^"\\]|\\.)*"|true|false', "", canonical(doc))
     values = map(float, re.findall(r"[-+.eE\d]+", numbers))
     known, wrong = [x for v in values for x in (v, 100.0 * v, math.exp(v) if 0 < v < 700 else v)], []
-    body = re.split(r"Files and hashes|## Glossary", page)[0]
+    body = re.split(r"Files and hashes|(?:## |>)Glossary", page)[0]
+    body = html.unescape(re.sub(r"<style>[^<]*|</?[a-z][^<>]*>", " ", body))
     for said in set(re.findall(r"(?<![\w.:+^-])\d+\.\d+(?:e[+-]?\d+)?(?![\w:+-]|\.\d)", body)):
         digits, _, power = said.partition("e")
         unit = 1.001 * 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
@@ -857,9 +859,9 @@ def check_ledger(run):
             "parallel": [doc["second_group"]["mechanism"]["record"]] if doc.get("second_group") else None}
     found = {name: own.get(name) for name in mine} | {"identity": entries[0]["identity"]}
     equal("ledger: entry", mine, found)
-    first = min(one["number"] for one in entries if one["kind"] == "reserve")
-    hidden = None in [text for text, _ in rows[: own["number"]]]
-    new = own["number"] == first
+    hidden = [text for text, _ in rows[: own["number"]]].count(None)  # of these data, or of others
+    report("ledger: entries without text", 0, hidden, not hidden or None)
+    new = own["number"] == min(one["number"] for one in entries if one["kind"] == "reserve")
     report("ledger: new", stated["new"], new, stated["new"] == new or (hidden and not stated["new"]))
     for one in entries:
         if one["kind"] in ("limit", "owner") and one.get("signature"):
@@ -915,8 +917,7 @@ def add(p, q):
 
 def multiply(n, p):
     """Return n times a point p."""
-    double = multiply(n >> 1, add(p, p)) if n else (0, 1)
-    return add(double, p) if n & 1 else double
+    return add(multiply(n >> 1, add(p, p)), p if n & 1 else (0, 1)) if n else (0, 1)
 
 def point_of(data):
     """Return the point of 32 bytes; None if y is not below 2^255 - 19 or no x exists."""
