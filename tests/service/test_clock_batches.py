@@ -27,7 +27,7 @@ from discreet.core.trajectories import Trajectory
 from discreet.service import encoding as codec
 from discreet.service import release_worker
 from discreet.service.app import Service
-from discreet.service.clock_batches import ClockBatches
+from discreet.service.clock_batches import ClockBatches, settling_time
 from discreet.service.database import ReservationRequest, Store, hashed
 from discreet.service.dry_run import run_dry
 from discreet.service.message_validation import CentralAdmission
@@ -175,7 +175,7 @@ def test_more_answers_than_places_count_in_one_batch(tmp_path: Path) -> None:
     """All users of two periods answer in the second one."""
     study, crowd = study_with(schedule={"replan_every": 10}), people(4, 40)
     for n, one in enumerate(crowd):
-        one.asks, one.waits = 100.0 * (n // 10) + 5.0, (120.0 if n < 10 else 5.0)
+        one.asks, one.waits = 100.0 * (n // 10) + 15.0, (120.0 if n < 10 else 5.0)
     course = Course(study, tmp_path / "a.db", crowd)
     with closing(course):
         found = course.play()
@@ -370,7 +370,7 @@ def test_nothing_published_depends_on_answers(tmp_path: Path) -> None:
             assert "every 100 seconds" in service.content["absent"]["meaning"]
     assert seen[0] == seen[1]
     assert seen[0][2] == "full"
-    assert seen[0][3] == pytest.approx(EVERY - 1.0 + 1.0)  # until the next plans open
+    assert seen[0][3] == pytest.approx(EVERY - 1.0 + settling_time(EVERY))  # until the next plans open
 
 
 def test_the_end_of_a_study_does_not_show_who_has_not_answered(tmp_path: Path) -> None:
@@ -401,7 +401,7 @@ def test_plans_open_at_a_time_that_depends_on_no_answer(tmp_path: Path) -> None:
         tickets = store.new_tickets(2)
         places = store.admit([ReservationRequest(hashed(one)) for one in tickets[:1]], START, STAYS)
         admission = CentralAdmission(study.layout)
-        for at, pause, turn in ((EVERY - 0.01, 0.01, 0), (EVERY, 0.2, 0), (EVERY + 0.995, 0.005, 0)):
+        for at, pause, turn in ((EVERY - 0.01, 0.01, 0), (EVERY, 0.2, 0), (EVERY + 9.995, 0.005, 0)):
             clock[0] = START + at
             # whether or not a transaction came after the end of the batch, nobody gets a place
             assert (store.vacancies() > 0) == (at < EVERY)
@@ -412,7 +412,7 @@ def test_plans_open_at_a_time_that_depends_on_no_answer(tmp_path: Path) -> None:
         assert store.whole
         service._wrote()
         assert not service._wake.is_set()
-        clock[0] = START + EVERY + 1.0
+        clock[0] = START + EVERY + settling_time(EVERY)
         service._turn()
         assert service.turn == 1
         service.writer.release_lease()
@@ -420,6 +420,38 @@ def test_plans_open_at_a_time_that_depends_on_no_answer(tmp_path: Path) -> None:
 
 def _without_key(text: str) -> str:
     return text.split("Signed with the key")[0]
+
+
+def test_the_settling_time_and_the_date_do_not_depend_on_the_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A draw that is longer than the settling time is logged; the date is that of the end of the batch."""
+    assert [settling_time(every) for every in (5.0, 100.0, 86_400.0)] == [0.5, 10.0, 60.0]
+    day = 86_400.0
+    study, clock = study_with(), [day * 20_000 - EVERY - 5.0]
+    io = Clocked(lambda: clock[0])
+    dates = []
+    for seconds in (1.0, 11.0):
+        path = tmp_path / str(seconds)
+        clock[0] = day * 20_000 - EVERY - 5.0  # the batch ends 5 s before midnight
+        store = opened(study, str(path), io)
+        with closing(store):
+            writer = Writer(study, store, "a test", io)
+            assert writer.hold()
+            clock[0] += EVERY + 1.0
+
+            def drawn(seconds: float = seconds) -> None:
+                clock[0] += seconds
+
+            monkeypatch.setattr(writer, "_before_commit", drawn)
+            writer.step()
+            clock[0] += 10.0
+            writer.step()
+            body = store.release(1)
+            assert body is not None
+            dates.append(json.loads(body[0])["time"])
+            assert ("took longer" in caplog.text) == (seconds > 9.0)
+    assert dates == ["2024-10-03"] * 2
 
 
 def test_plans_stay_published_by_the_clock(tmp_path: Path) -> None:
