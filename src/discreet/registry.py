@@ -842,7 +842,7 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """Return the values of a ``Literal``, including one that is an alternative of a union."""
+    """Return the values of a ``Literal``, also if the ``Literal`` is a member of a union."""
     if typing.get_origin(annotation) is Literal:
         return tuple(str(value) for value in typing.get_args(annotation))
     return tuple(value for part in typing.get_args(annotation) for value in _choices(part))

@@ -155,9 +155,9 @@ def _is_list(record: MechanismRecord, patterns: Sequence[Pattern]) -> bool:
 def check_listed(record: MechanismRecord) -> None:
     """Raise ``ValueError`` unless a record's exchanges match its own noise, scales and sensitivities.
 
-    The norm of the worst way must be equal to the joint sensitivity. For the families of a count query, the
-    list must also equal the list that follows from these families, the horizon and the levels. The horizon is
-    determined by the sensitivity of the transition counts.
+    The largest norm of a change must be equal to the joint sensitivity. For the families of a count query,
+    the list must also equal the list that follows from these families, the horizon and the levels. The
+    horizon is determined by the sensitivity of the transition counts.
     """
     power = 1 if record.norm == "l1" else 2
     moved = max((convolution.loss_norm(way, power) for way in record.exchanges if way), default=0.0)

@@ -172,7 +172,7 @@ class SumQuery(ABC):
         return tuple(dict.fromkeys(text for family in self.listed for text in family.rests_on))
 
     def price(self, costs: Mapping[str, Cost], squares: bool) -> float:
-        """Return the largest total cost of the cells in one release that change if one episode is replaced.
+        """Return the largest total cost of the changed cells in one release if one episode is replaced.
 
         costs : for each family, a function that returns the loss caused by an absolute change of one cell.
 

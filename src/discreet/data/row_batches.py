@@ -338,10 +338,11 @@ def open_source(
     ----------
     where : path, URI, frame, or a list of these
         A file (``.parquet``, ``.csv``, ``.tsv``, also ``.csv.gz``, ``.bz2``, ``.zst``), or a folder including
-        its subfolders. Also ``s3://bucket/folder`` or any other store that :mod:`pyarrow.fs` reads, an Arrow,
-        pandas or Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` for a local dataset. In
-        a Minari dataset, every episode is one user, and observations and actions must be integers. Files are
-        read in the given order; the files of a folder are read in the order of their paths.
+        its subfolders. The source can also be ``s3://bucket/folder`` or any other store that
+        :mod:`pyarrow.fs` reads, an Arrow, pandas or Polars table, ``duckdb://file.db?table=visits``, or
+        ``minari:NAME`` for a local dataset. In a Minari dataset, every episode is one user, and observations
+        and actions must be integers. Files are read in the given order; the files of a folder are read in the
+        order of their paths.
     schema : Schema
     sql : str, optional
         DuckDB query that replaces ``?table=``.

@@ -10,7 +10,7 @@ with the output of :func:`discreet.reports.statement.make_statement` for these f
   signed the folder.
 - The verdict is compared with ``report.json``, which is recomputed from the release.
 - The population is compared with ``schema.toml``, and sensitivities with the query that the schema
-  determines. The guarantee is compared with the records of its mechanisms, by closed forms and through
+  determines. The guarantee is recomputed from the records of its mechanisms, with closed forms and with
   dp-accounting.
 - Users, records, date, purpose, ledger entry, versions, learner and options are compared with the metadata of
   ``release.parquet``.

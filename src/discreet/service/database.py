@@ -12,7 +12,7 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 ``releases``    number, the exact release, the served JSON and its SHA-256. A row never changes.
 ``tickets``     SHA-256 of each ticket (unique), and the ticket's status.
 
-``messages``    ticket (unique) and message of users in the open batch. Removed after they are counted.
+``messages``    ticket (unique) and message of users in the open batch. Rows are removed when counted.
 ``sums``        under shuffle trust: for each turn, the sum that the shuffler signed.
 
 ``relayed``     one row, only at a shuffler: the service's signed publication.
@@ -1395,7 +1395,7 @@ class Requests:
     def _resolve(self, plan: dict[str, Any], outcome: Literal["came", "absent"]) -> int | None:
         """Count the outcome of a reservation in its plan.
 
-        Returns the batch in which the reservation counts; None if the plan determines this batch.
+        Returns the batch to which the reservation is assigned; None if the plan determines it.
         """
         plan[outcome] += 1
         return None

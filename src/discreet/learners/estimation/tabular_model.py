@@ -9,7 +9,7 @@ of the estimates. There are three post-processing rules ``post``:
 - ``lp``: D = N~ (projection), Lambda_r = E + E2 and Lambda_p = (S + 3) E / 2. P~ sums to 1.
 
 Here E = 4 max(E1, E3), P~ = N3~ / D, and r~ = R^ / D clipped to [0, 1]. With ``raw``, N3~ is N3^ with
-negative values set to 0. Setting them to 0 preserves the error bound; otherwise values would not be
+negative values set to 0. Setting them to 0 preserves the error bound. Without this, values would not be
 optimistic. For every pair
 
     |r~ - r| <= L_r / sqrt(D) + Lambda_r / D,    ||P~ - P||_1 <= L_p / sqrt(D) + Lambda_p / D.

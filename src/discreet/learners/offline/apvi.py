@@ -55,7 +55,7 @@ are in memory, in about three copies.
 
 **Pessimism.** With ``preset="theory"``, V_1 is at most the value of the policy. The bound fails with
 probability at most p because of noise, and at most p because of sampling. The constants of
-``preset="default"`` were chosen by experiments and are not proven. Neither preset affects privacy. The
+``preset="default"`` were chosen empirically. No proof covers them. Neither preset affects privacy. The
 paper's noise penalty grows with S, but the error of projected counts does not. The default c2 is therefore
 much smaller than in theory.
 """

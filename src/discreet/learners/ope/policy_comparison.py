@@ -72,9 +72,9 @@ difference.
 
 For lasting causes, the bound is for single changes at first visits, as in
 :mod:`discreet.learners.ope.hidden_cause`. The outcome of the learned action is bounded from below, and the
-outcome of the external policy's action from above. The error of the bound for causes at each step is measured
-by fitting the model again to releases that are drawn from the model. The error of the bound for lasting
-causes is computed by the delta method.
+outcome of the external policy's action from above. To measure the error of the bound for causes that act at
+each step, the model is fitted again to releases that are simulated from it. The delta method gives the error
+of the bound for lasting causes.
 """
 
 from __future__ import annotations
@@ -634,7 +634,8 @@ def with_errors(
     is used at all strengths.
 
     - sums, key : the released sums, and the key of the random numbers.
-    - loss : function that returns the loss in a model at a strength. model : model of the release.
+    - loss : function that returns the loss under a model, for a strength of the cause.
+    - model : model of the release.
     - found : estimated difference of the two policies.
     """
     plain = largest_strength(found, sums, lambda s: ConfoundingLoss(loss(model, s), 0.0))

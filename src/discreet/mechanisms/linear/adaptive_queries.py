@@ -53,7 +53,7 @@ results are functions of the noisy integer sums. Each question has rho = mu_i^2 
 composed as zCDP.
 
 The guarantee uses zCDP instead of privacy-loss distributions, for the following reason. The shift vector of a
-question, and the noise scale in grid units, depend on arrays that were chosen from earlier answers. For each
+query, and the noise scale in grid units, depend on arrays that were chosen from earlier answers. For each
 question, numerical composition needs one pair of distributions that dominates all possible shifts and scales.
 For several coordinates of discrete Gaussian noise the l2 norm of the shift does not determine such a pair.
 The Renyi bound mu_i^2 / 2 holds for every direction and every scale. The disadvantage of zCDP is its

@@ -9,8 +9,8 @@ alone. The noise of family f is proportional to Delta_f / w_f (Laplace) or Delta
 common factor is then set so that the *joint* loss is exactly the budget:
 
 * Laplace noise, pure epsilon: levels * l1(1 / b) = epsilon, where levels is the number of noisy sums that
-  contain one user. For raw families, b = 6 H L / epsilon (tree with L levels) or 6 H / epsilon (a device's
-  noise, or one scheduled batch);
+  contain one user. For raw families, b = 6 H L / epsilon (tree with L levels) or 6 H / epsilon (noise of
+  each device, or a single scheduled batch);
 * pooled families: these are counts and rewards that are summed over all steps. Pooled families are released
   in addition to the sums of each step. ``Schedule.pooled_shares`` can give them a separate share of the
   budget in each release. The noise of release i is then set by the same rule with the shares of release i.
