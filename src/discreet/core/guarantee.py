@@ -326,7 +326,7 @@ def _composed(records: tuple[Record, ...], delta: float | None, randomness: Sour
 
 
 def _worst(kinds: Sequence[tuple[str, Guarantee]]) -> _Four:
-    """Return the maximum of each number over the guarantees; None for a number that one of them lacks."""
+    """Return the maximum of each number over the guarantees; None if a guarantee does not have it."""
     tables = [[getattr(one, name) for _, one in kinds] for name in _NUMBERS]
     epsilon, delta, rho, mu = (None if None in table else max(table) for table in tables)
     if epsilon is None or delta is None:

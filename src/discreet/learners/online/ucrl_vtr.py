@@ -582,7 +582,7 @@ def _self_normalised(pair: Pair, noise: _PairNoise, log_det: Floats, users: int)
 def _bernstein(pair: Pair, low: Floats, sigma: float | Floats, log: float, users: float) -> Floats:
     """Return the Bernstein width 8 sigma sqrt(d log(1 + k L^2 / (d low)) l) + 4 R l (Zhou et al. 2021).
 
-    Here k is ``users``, and l is ``log``, log(4 k^2 / p). L is the bound of ||x||, and R the whole range of y.
+    Here k is ``users``, and ``log`` is l = log(4 k^2 / p). L is the bound of ||x||. R is the range of y.
     """
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.log1p(users * bound**2 / (d * low))
