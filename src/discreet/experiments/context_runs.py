@@ -171,7 +171,9 @@ class ContextSetup:
     ) -> tuple[SeedRun, Any]:
         """Simulate like :meth:`run`. Returns the run, and the learner's state after its last release.
 
-        Parameters are those of :meth:`run`. Raises ``InterruptedError`` if ``stop`` is set.
+        seed, run : seed of the study, and number of the run. Each pair has its own random numbers.
+
+        progress, stop : as in :meth:`run`. Raises ``InterruptedError`` if ``stop`` is set.
         """
         randomness, begin = Seeded(seed, run), time.perf_counter()
         keys = randomness.keys
