@@ -18,7 +18,14 @@ from pathlib import Path
 import pytest
 from serving import Clocked, a_study, a_writer, central, stopped
 
-from discreet.service.database import TABLES, ReservationRequest, StaleWriter, Store, hashed
+from discreet.service.database import (
+    TABLES,
+    ReservationRequest,
+    StaleWriter,
+    Store,
+    WithdrawalRequest,
+    hashed,
+)
 from discreet.service.message_validation import CentralAdmission
 from discreet.service.release_chain import OldDatabase, head_of
 from discreet.service.release_worker import Writer, begin_study
@@ -182,11 +189,11 @@ def test_a_lease_is_taken_while_people_answer(url: str) -> None:
 
 
 def test_two_processes_close_batches_by_resolved_reservations(url: str) -> None:
-    """Eight threads of two processes ask and answer at once, each request four times: sizes are exact."""
+    """Eight threads of two processes ask, answer or withdraw at once, each request often: sizes are exact."""
     study = a_study(400, serving={"close": "resolved", "in_flight_least": 40})
     first, second = Store(url), Store(url)
     begin_study(study, first)
-    second.batches = study.batches(second.close_rule())
+    second.batches = study.batches(second.close_rule(), second.begun())
     admission, writer = CentralAdmission(study.layout), a_writer(study, first)
     tickets = first.new_tickets(400)
     stop = threading.Event()
@@ -204,10 +211,15 @@ def test_two_processes_close_batches_by_resolved_reservations(url: str) -> None:
                 time.sleep(0.005)
                 continue
             assert again.plan == placed.plan
-            answer = admission.answer(central(tickets[at], placed.plan, at))
+            leaves = at % 9 == 0
+            answer = (
+                WithdrawalRequest(ticket.ticket)
+                if leaves
+                else admission.answer(central(tickets[at], placed.plan, at))
+            )
             found = {other.admit([answer], time.time(), 60.0)[0].status for other in (second, first, second)}
-            assert found == {"counted"}
-            return placed.plan
+            assert found == {"withdrawn" if leaves else "counted"}
+            return 0 if leaves else placed.plan
 
     def steps() -> None:
         while not stop.is_set():
@@ -232,7 +244,8 @@ def test_two_processes_close_batches_by_resolved_reservations(url: str) -> None:
     assert [sum(one["users"] for one in batch) for batch in parts] == [
         rule.size(t) for t in range(len(parts))
     ]
-    for number in set(plans):
+    assert sum(one["absent"] for batch in parts for one in batch) == plans.count(0)
+    for number in set(plans) - {0}:
         assert sum(one["came"] for batch in parts for one in batch if one["number"] == number) == plans.count(
             number
         )
