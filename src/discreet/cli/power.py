@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -121,17 +121,19 @@ def power(
         "people", "ε", "chance that a gain is shown", "true gain of the policy", "states changed"
     )
     for row in rows:
-        table.add_row(
-            f"{row.users:,}", f"{row.epsilon:g}", f"{100 * row.chance:.0f} % ({100 * row.low:.0f} to "
-            f"{100 * row.high:.0f})",
-            f"{row.gain:.3f} of {row.best:.3f}", f"{row.changes:.0f}",
-        )  # fmt: skip
+        table.add_row(*_first_cells(row), f"{row.gain:.3f} of {row.best:.3f}", f"{row.changes:.0f}")
     console().print(table)
     where = f"{world} " if world else "a synthetic environment of the schema's sizes, "
     console().print(
         f"{draws} simulated releases each, in {where}where the best policy gains {known.best:.3f}. "
         f"{_differs(world)}"
     )
+
+
+def _first_cells(row: Any) -> tuple[str, str, str]:
+    """Return the cells that both tables have: users, epsilon, and the probability with its interval."""
+    chance = f"{100 * row.chance:.0f} % ({100 * row.low:.0f} to {100 * row.high:.0f})"
+    return f"{row.users:,}", f"{row.epsilon:g}", chance
 
 
 _LINEAR = ("dp-pevi", "dp-vapvi")
@@ -200,10 +202,8 @@ def _power_linear(
         "people", "ε", "chance that a gain is shown", "policy truly better", "true gain of the policy"
     )
     for row in rows:
-        table.add_row(
-            f"{row.users:,}", f"{row.epsilon:g}", f"{100 * row.chance:.0f} % ({100 * row.low:.0f} to "
-            f"{100 * row.high:.0f})", f"{100 * row.better:.0f} %", f"{row.gain:.3f} of {row.best:.3f}",
-        )  # fmt: skip
+        better = f"{100 * row.better:.0f} %"
+        table.add_row(*_first_cells(row), better, f"{row.gain:.3f} of {row.best:.3f}")
     console().print(table)
     where = f"{world}, " if world else "a synthetic linear environment of the schema's sizes, "
     off = rows[0].nonlinear
