@@ -501,6 +501,7 @@ class World:
                     self.system.step = 0.0
         self.chaotic, self.lossy, self.system.slow = False, 0.0, 0.0
         self.system.faults, self.system.step = Faults(), 0.0
+        self.calm = self.loop.clock
         self.say("calm")
         if self.checks_age:  # both processes are well, so one of them writes beats
             await asyncio.sleep(2 * LEASE + 3.0)
