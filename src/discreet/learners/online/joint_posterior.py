@@ -493,8 +493,8 @@ def _single_actions(layout: Layout, samples: int) -> list[Ints]:
 def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[float, float], Measurement]:
     """Return the latest measurement as arrays.
 
-    The tuple is: transition counts (H, R, S), reward sums (H, R), both standard deviations of noise,
-    measurement. Clipped reward sums are stored at step 0.
+    Returns transition counts (H, R, S) and reward sums (H, R), with the standard deviations of their noise,
+    and then the measurement itself. Clipped reward sums are stored at step 0.
     """
     layout, newest = state.spec.layout, release.measurement
     if newest is None:

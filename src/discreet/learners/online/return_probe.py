@@ -20,7 +20,7 @@ The explorer has three stages.
 Regret decreases in environments where repeating some action gives a reward that is hard to find (RiverSwim).
 It increases if a repeated action has a small return and the learner's return stays below a quarter of that
 return for the first thousand users (benchmarks/default_learner.md). Groups, shares and policies are functions
-of earlier releases, so the privacy guarantee holds. There is no regret theorem. The returns per group, the
+of earlier releases, so the privacy guarantee holds. No regret theorem is known. The returns per group, the
 single probe, the debt and the last stage are not from the cited papers.
 """
 
