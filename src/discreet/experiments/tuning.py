@@ -2,14 +2,12 @@
 
 Trial 0 is the learner with only the options that the user gave. Every further trial draws some of the options
 that are searched (:mod:`discreet.experiments.search_space`). Each trial is simulated in the same
-environments, with the same seeds and the same number of users. The score of a trial is the ratio of mean
-final regret to the regret of the uniform policy, as geometric mean over the environments. The best trial has
-the smallest score. Therefore it is never worse than trial 0 in these environments. In new environments, its
-expected score is higher, because the smallest of many scores was selected.
+environments, with the same seeds and the same number of users. The score of a trial is the mean final regret
+divided by the regret of the uniform policy, as geometric mean over the environments. The best trial has the
+smallest score.
 
 A tuning changes the guarantee, the released sums or the times of releases only if the user names such an
-option. A tuning is stored as a TOML file, which is also a configuration of a run with the best options
-(``discreet run FILE``). Reports must use other environments and other seeds (:meth:`Tuning.check_apart`).
+option. Reports must use other environments and other seeds (:meth:`Tuning.check_apart`).
 """
 
 from __future__ import annotations
@@ -64,9 +62,8 @@ Made = list[tuple["Setup", RunConfig, Path | None]]
 def mark_of(mdp: TabularMDP | ContextWorld) -> str:
     """Return a digest of an environment's transitions, mean rewards and first states.
 
-    The horizon and the distribution of rewards do not affect the digest if all steps are equal. Numbers are
-    rounded to 12 digits, so that other versions of NumPy give the same digest. In an environment of contexts,
-    the digest is that of 64 contexts and their mean rewards.
+    If all steps are equal, the digest does not depend on the horizon. Numbers are rounded to 12 digits. In an
+    environment of contexts, the digest is that of 64 contexts and their mean rewards.
     """
     digest = hashlib.sha256()
     if isinstance(mdp, ContextWorld):
@@ -107,9 +104,9 @@ def worlds_of(worlds: Worlds | None, learner: str = "") -> tuple[TrainingWorld, 
     Parameters
     ----------
     worlds : str, path or sequence, optional
-        The default is the training environments of the leaderboard, or of contexts for a learner that reads
-        contexts. A path is a TOML file with a table ``[[worlds]]`` for each environment. Each item of a table
-        or sequence is a name in the registry, a mapping with ``env`` and optionally ``env_options`` and
+        None: the training environments of the leaderboard, or of contexts for a learner that reads contexts.
+        A path is a TOML file with a table ``[[worlds]]`` for each environment. Each item of a table or
+        sequence is a name in the registry, a mapping with ``env`` and optionally ``env_options`` and
         ``name``, or an environment that ``discreet.make`` has built.
     learner : str, optional
         Name in the registry, for the default.
@@ -198,7 +195,7 @@ class Tuning:
 
     @property
     def best(self) -> Trial:
-        """Trial with the smallest score. If several trials have this score, the first of them."""
+        """Trial with the smallest score; the first if several trials have this score."""
         return min(self.trials, key=lambda one: (one.score, one.number))
 
     @property
@@ -208,9 +205,7 @@ class Tuning:
 
     @property
     def effort(self) -> dict[str, int]:
-        """Numbers of trials, environments, seeds per environment, users per run, and all simulated runs and
-        users.
-        """
+        """Numbers of trials, environments, seeds per environment, users per run, simulated runs and users."""
         trials, worlds, seeds, users = (
             len(self.trials), len(self.worlds), self.config.seeds, self.config.episodes,
         )  # fmt: skip
@@ -221,9 +216,7 @@ class Tuning:
         }  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of the tuning's file: the configuration with the best options, and a table
-        ``tuning``.
-        """
+        """Return the content of the tuning's file: the best configuration, and a table ``tuning``."""
         one = self.config
         table = {
             "learner": one.learner, "privatizer": one.privatizer, "epsilon": one.epsilon, "delta": one.delta,
@@ -246,7 +239,7 @@ class Tuning:
         return {**{name: v for name, v in table.items() if v not in (None, [], {})}, TUNING: about}
 
     def save(self, path: Path | str) -> Path:
-        """Write the tuning's file, which ``discreet run`` accepts as a configuration. Returns its path."""
+        """Write the tuning's file, which ``discreet run`` accepts as a configuration, and return its path."""
         to = Path(path)
         to.parent.mkdir(parents=True, exist_ok=True)
         write_aside(to, to_toml(self.to_dict()).encode())
@@ -305,10 +298,9 @@ class Tuning:
             raise ValueError(f"seed = {self.config.seed}: must not be the seed of the tuning")
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a table with one row per trial: number, score, searched options, and share in each
-        environment.
+        """Return a table with one row per trial: number, score, searched options, and shares.
 
-        An option that a trial did not draw is None.
+        There is one share for each environment.
         """
         import pandas as pd
 
@@ -347,7 +339,7 @@ class Tuning:
         )
 
     def _repr_html_(self) -> str:
-        """Return the best trials as an HTML table for notebooks, below a line with result and effort."""
+        """Return the best trials as an HTML table for notebooks."""
         return f"{html([[str(self)]], head=False)}{html([('trial', 'score', 'options'), *self.rows()])}"
 
 
@@ -384,9 +376,7 @@ def _config(
 
 
 def _same_public(one: Setup, other: Setup, times: bool) -> bool:
-    """Return True if two set-ups have the same guarantee and, if ``times`` is True, release the same sums at
-    the same times.
-    """
+    """Return True if two experiments have the same guarantee and, if ``times`` is True, the same releases."""
     a, b = one.guarantee, other.guarantee
     same = (a.epsilon, a.delta, a.trust) == (b.epsilon, b.delta, b.trust)
     if not same or not times:
@@ -397,10 +387,10 @@ def _same_public(one: Setup, other: Setup, times: bool) -> bool:
 def _trial(
     configs: Sequence[RunConfig], first: Sequence[Setup], space: Mapping[str, Range], number: int, times: bool
 ) -> tuple[dict[str, Any], list[tuple[Setup, RunConfig]]]:
-    """Return the options of a trial, and its set-up and configuration for each environment.
+    """Return the options of a trial, and its experiment and configuration for each environment.
 
-    A draw is repeated in two cases: the learner or an environment rejects the options, or the options change
-    the guarantee or the released sums although this is not allowed.
+    A draw is repeated if the learner or an environment rejects the options, or if the options change the
+    guarantee or the released sums although this is not allowed.
     """
     refused: object = "they change the guarantee, the released sums or the times of releases"
     for attempt in range(_ATTEMPTS):
@@ -463,7 +453,7 @@ def tune(
         Modules that are imported first because they register names.
     out : str or path, optional
         Folder of the runs and of the file ``tuning.toml``. Runs that are already in the folder are not
-        repeated. If None, all results are kept only in memory.
+        repeated. If None, results are not stored.
     workers, executor : optional
         As in :func:`discreet.sweep`. They do not affect the result.
     progress : callable, optional
