@@ -71,12 +71,12 @@ class ContextWorld:
 
     @property
     def layout(self) -> Layout:
-        """Layout with one state and one step. The context replaces the state."""
+        """Layout with one state and one step."""
         return Layout(1, self.actions, 1)
 
     @property
     def reward_map(self) -> RewardMap:
-        """Map between rewards and the units of the environment, which is the identity."""
+        """Identity map of rewards."""
         return RewardMap()
 
 
@@ -162,8 +162,6 @@ def shared_contexts(
 
 def fixed_arms(dimension: int = 10, actions: int = 20, scale: float = 0.45, seed: int = 0) -> ContextWorld:
     """Return an environment like :func:`shared_contexts`, in which the features are the same for all users.
-
-    Random contexts then provide no exploration, so the learner must explore by its choice of actions.
 
     dimension, actions, scale, seed : see :func:`shared_contexts`. Raises ``ValueError`` for other values.
     """

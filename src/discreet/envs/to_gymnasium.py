@@ -1,4 +1,4 @@
-"""Gymnasium interface of a :class:`TabularMDP`. This module is separate because it imports Gymnasium."""
+"""Gymnasium interface of a :class:`TabularMDP`."""
 
 from __future__ import annotations
 

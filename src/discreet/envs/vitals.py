@@ -2,8 +2,8 @@
 
 Each stay has a hidden severity u and a hidden response type v. Every hour, noisy vital signs are read, one of
 three treatments is given, and the severity changes. A stay ends with discharge (u <= 0, return 1), with death
-(u >= 1, return 0) or after ``horizon`` hours. A stay that lasts ``horizon`` hours counts as a discharge if u
-< 1/2. The sign of v determines which of the treatments 1 and 2 helps and which harms.
+(u >= 1, return 0) or after ``horizon`` hours, with return 1 if u < 1/2. The sign of v determines which of the
+treatments 1 and 2 helps and which harms.
 """
 
 from __future__ import annotations
@@ -140,8 +140,9 @@ class VitalsWorld:
         stays : number of stays, at least 1.
         seed : seed of the random numbers.
         policy : function of vitals (n, q) that returns treatments (n,). None: clinicians.
-        once : True if the policy decides only in one hour of each stay. This hour is drawn in advance from
-            all hours, so a stay can end before it. Clinicians decide in all other hours.
+        once : True if the policy decides only in one random hour of each stay, and clinicians decide in all
+        other
+            hours. A stay can end before the drawn hour.
         best : True to always give the treatment with the best immediate effect, which depends on the hidden
             (u, v).
 

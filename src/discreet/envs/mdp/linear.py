@@ -1,8 +1,6 @@
 """Linear MDPs: P_h(s' | s, a) = phi(s, a)^T mu_h(s') and r_h(s, a) = phi(s, a)^T theta_h.
 
-Source: Jin, Yang, Wang and Jordan 2020, assumption A. :class:`~discreet.mechanisms.features.Features` checks
-the norms of phi. The constructor checks that every row phi^T mu_h is a distribution and that every mean
-reward is in [0, 1]. :meth:`LinearMDP.to_tabular` returns the same MDP as a table.
+Source: Jin, Yang, Wang and Jordan 2020, assumption A.
 """
 
 from __future__ import annotations
@@ -118,7 +116,7 @@ class LinearMDP:
     def to_tabular(self) -> TabularMDP:
         """Return the same MDP as a :class:`TabularMDP`.
 
-        Transition rows are clipped at 0 and normalised to remove rounding errors.
+        Transition rows are clipped at 0 and normalised.
         """
         rows = _rows(self.features, self.measures)  # changed in place below, because the array can be large
         np.maximum(rows, 0.0, out=rows)
@@ -136,7 +134,7 @@ class LinearMDP:
     def scaled(self, factor: float) -> LinearMDP:
         """Return the same MDP with features multiplied by ``factor``.
 
-        Measures and weights are divided by ``factor``. Therefore probabilities and rewards do not change.
+        Measures and weights are divided by ``factor``.
         """
         features = self.features.scaled(factor)
         return LinearMDP(
