@@ -234,8 +234,8 @@ def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
 def _rewards(table: _Table, transitions: NDArray[np.float64]) -> dict[str, Any]:
     """Return the arguments of :class:`TabularMDP` that define the rewards.
 
-    Rewards are an (S, A) array if (s, a) determines them, an (S, A, S) array if (s, a, s') determines them,
-    and otherwise discrete distributions for every (s, a, s').
+    Rewards are an (S, A) array if (s, a) determines them. They are an (S, A, S) array if (s, a, s')
+    determines them. Otherwise, every (s, a, s') has a discrete reward distribution.
 
     transitions : (S, A, S) probabilities computed from the entries of ``table``.
     """

@@ -64,7 +64,7 @@ class SB3World(VecEnv):
         return seen, rewards.astype(np.float32), ends, infos
 
     def close(self) -> None:
-        """Do nothing, because no process or file is open."""
+        """Close nothing, because no process or file is open."""
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Return an attribute of the common :class:`VectorWorld`, once for each environment.
