@@ -652,8 +652,8 @@ def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
     """Fit a score that sums, over all numbers, the log-ratio of the frequencies of the number's interval.
 
     The numerator is the interval's frequency under hypothesis 1, and the denominator that under hypothesis 0.
-    If the samples have few different rows, frequencies of whole rows replace those of intervals. Integers are
-    intervals of their own, because a released integer shows that no noise was drawn.
+    If the samples have few different rows, frequencies of whole rows replace those of intervals. Each integer
+    is a separate interval, because a released integer shows that no noise was drawn.
     """
     both = np.concatenate([one, zero])
     rows, place = np.unique(both, axis=0, return_inverse=True)

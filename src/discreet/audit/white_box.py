@@ -1,9 +1,9 @@
 r"""White-box audits: tests of identities that the sessions of every privatizer must satisfy.
 
 An audit compares two sessions with the same seed whose data differ in one user's record. The noise of the two
-sessions is equal, so their difference is the exact effect of the record. Let B_f be the matrix that maps
-independent noise of scale 1 to the noise in the releases of family f (:mod:`discreet.audit.noise_model`), and
-let u_k be the effect of a unit change of user k's record on the releases. With Gaussian noise, the loss of
+sessions is equal, so their difference is the exact effect of the record. The matrix B_f maps
+independent noise of scale 1 to the noise in the releases of family f (:mod:`discreet.audit.noise_model`). The
+vector u_k is the effect of a unit change of user k's record on the releases. With Gaussian noise, the loss of
 user k in family f is the change times the l2 norm of B_f^+ u_k. With Laplace noise, it is the change times
 the least ||s||_1 with B_f s = u_k. The largest loss over users and changes must not exceed the claimed loss.
 Whitened residuals B_f^-1 (release - sums) must have the claimed distribution, and must be independent across
