@@ -22,8 +22,8 @@ mean of one user's counts.
 
 *Bound from the guarantee.* Every test of x against x' has a true positive rate of at most 1 - f(a) at false
 positive rate a. The function f is the trade-off curve of mu-GDP, or the maximum of the curves of all
-(epsilon, delta) that the guarantee implies. The bound also holds on average over the other users, x and x', because f
-is convex [#]_.
+(epsilon, delta) that the guarantee implies. The bound also holds on average over the other users, x and x',
+because f is convex [#]_.
 
 *Evaluation.* Thresholds are chosen on a quarter of the runs, and rates are counted on all other runs. The
 Clopper-Pearson limits hold for the mean rate over targets, because a sum of Bernoulli variables with unequal
