@@ -8,10 +8,13 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from discreet.core.rng import Seeded
 from discreet.data.schema import parse_schema
+from discreet.data.synthetic_mark import MARK
 from discreet.data.validate import DataError
 from discreet.device.feature_map import FeatureMap
 from discreet.learners.offline.linear_advantage import AdvantagePolicy
@@ -139,6 +142,49 @@ def test_people_have_one_row_each(tmp_path):
     with pytest.raises(ValueError, match="must be 'impression'"):
         judge(tmp_path / "more", of=schema("person"))
     assert not (tmp_path / "more").exists()
+
+
+def test_categories_are_read_as_their_values(tmp_path):
+    rows = frame(user=[f"p{i}" for i in range(4000)])
+    plain = judge(tmp_path / "plain", rows, of=schema("person")).verdict
+    for name in ("user", "action", "planned"):
+        coded = rows.assign(**{name: pd.Categorical(rows[name])})
+        assert judge(tmp_path / name, coded, of=schema("person")).verdict.ips == plain.ips
+    coded.assign(action=pd.Categorical(coded.action))[:9].to_parquet(tmp_path / "a.parquet")
+    coded[9:].to_parquet(tmp_path / "b.parquet")
+    files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    assert judge(tmp_path / "two", files, of=schema("person")).verdict.ips == plain.ips
+
+
+def test_files_with_different_types_are_refused(tmp_path):
+    rows = frame(user=np.arange(4000))
+    rows[:9].to_parquet(tmp_path / "a.parquet")
+    rows[9:].to_csv(tmp_path / "b.csv", index=False)  # 17 and "17" may be one person
+    with pytest.raises(ValueError, match="'user': must have one type in all files, has int64 and large_string"):
+        judge(tmp_path / "out", [tmp_path / "a.parquet", tmp_path / "b.csv"], of=schema("person"))
+
+
+def test_synthetic_users_are_refused(tmp_path):
+    table = pa.Table.from_pandas(frame())
+    marked = table.replace_schema_metadata({MARK: json.dumps({"dataset": "clicks"})})
+    pq.write_table(marked, tmp_path / "log.parquet")
+    with pytest.raises(ValueError, match="synthetic"):
+        judge(tmp_path / "out", tmp_path / "log.parquet")
+
+
+def test_a_ledger_never_adds_impressions_to_people(tmp_path):
+    """A person with k impressions loses k^2 times the rho of one, so a total over both would be false."""
+    people = frame(user=[f"p{i}" for i in range(4000)])
+    for first, second in (("impression", "person"), ("person", "impression")):
+        with Ledger.open(tmp_path / f"{first}.sqlite") as ledger:
+            given = {"ledger": ledger, "randomness": None}
+            rows = {"person": people, "impression": frame()}
+            judge(tmp_path / first, rows[first], of=schema(first), **given)
+            judge(tmp_path / f"{first} again", rows[first], of=schema(first), purpose="more", **given)
+            with pytest.raises(ValueError, match="must be the name of another population"):
+                judge(tmp_path / "mixed", rows[second], of=schema(second), **given)
+            assert [one.kind for one in ledger.entries("clicks")] == ["reserve", "mark"] * 2
+    assert not (tmp_path / "mixed").exists()
 
 
 @pytest.mark.parametrize(

@@ -28,14 +28,16 @@ from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.releases import Floats
 from discreet.core.rng import Randomness, Secure
 from discreet.core.short_repr import brief
+from discreet.data.cell_parsing import flat
 from discreet.data.context_visits import read_visits
 from discreet.data.row_batches import BATCH_ROWS, Progress, open_source
 from discreet.data.schema import DECLARED, Schema, read_schema, write_schema
-from discreet.data.sources import Text, local_files, places_of
+from discreet.data.sources import Text, local_files, mark_of, places_of
+from discreet.data.synthetic_mark import check_mark
 from discreet.data.validate import DataError
 from discreet.learners.ope.logged_values import LogForecast, LogQuestion, LogVerdict
 from discreet.learners.ope.verdict import IntervalEstimate
-from discreet.ledger.ledger import Ledger, LedgerError, Reservation, spent
+from discreet.ledger.ledger import ONE_ROW, Ledger, LedgerError, Reservation, spent
 from discreet.ledger.owner_rules import check_rules
 from discreet.mechanisms.dataset.clipped_sum import GRID, ClippedSum
 from discreet.pipeline.state_codebook import agree, budget_of, ledger_facts
@@ -151,11 +153,12 @@ def judge_log(
         raise ValueError(
             f"{forecast_sentence(expects, schema, level)} Nothing was spent (--anyway: judge all the same)"
         )
+    unit = () if facts["identified"] else (ONE_ROW,)
     facts |= {
         "format": FORMAT, "version": 1, "dataset": schema.dataset, "unit": schema.unit, "users": users,
         "episodes_per_user": 1, "provenance": dict(schema.provenance),
         "declared": {name: schema.declared.get(name) for name in DECLARED},
-        "purpose": purpose or f"judge {facts['policy']['name']} by a log", "level": level,
+        "purpose": " ".join([purpose or f"judge {facts['policy']['name']} by a log", *unit]), "level": level,
         "question": asdict(question), "noise": query.noise, "scale": query.scale, "grid": GRID,
     }  # fmt: skip
     facts["guarantee"] = guarantee_of(
@@ -261,8 +264,11 @@ def _read(
     rule = None if chosen is not None or name == "uniform" else _policy(Path(policy), schema)
     text = Text(how.get("delimiter"), how.get("decimal", "."), how.get("encoding", "utf-8"))
     places = places_of(where, text, how.get("sql"), how.get("reads"))
+    check_mark(((place.name, mark_of(place)) for place in places), schema.dataset, allowed=False)
     check_rules(local_files(places), schema.dataset, ledger)
     columns = schema.columns
+    if chosen in (columns.action, columns.reward, columns.user):
+        raise ValueError(f"policy = {name!r}: must name a column of probabilities of the policy")
     wanted = {columns.action, columns.reward, *schema.context.read, *(() if chosen is None else (chosen,))}
     identified = [columns.user in place.names([*wanted, columns.user]) for place in places]
     if any(identified) != all(identified):
@@ -353,7 +359,7 @@ def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None]:
 
 
 def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
-    """Return the columns of all files. Raises ``ValueError`` if a column or all rows are missing."""
+    """Return the columns of all files. Raises ``ValueError`` for missing columns or rows, or mixed types."""
     columns = schema.columns
     types: dict[str, Any] = dict.fromkeys(wanted, pa.float64())
     types[columns.action] = pa.int64() if schema.action_labels is None else pa.string()
@@ -366,10 +372,26 @@ def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
             raise ValueError(
                 f"{place.name}: must have a column {missing[0]!r}, which the schema or POLICY names"
             )
-        parts += [part.select(wanted) for part in place.batches(wanted, BATCH_ROWS, types)]
-    if not parts or not sum(part.num_rows for part in parts):
+        parts += [
+            pa.table({one: flat(part[one]) for one in wanted})
+            for part in place.batches(wanted, BATCH_ROWS, types)
+        ]
+    parts = [part for part in parts if part.num_rows]
+    if not parts:
         raise ValueError("log: must have rows")
-    return pa.concat_tables(parts, promote_options="permissive").combine_chunks()
+    columns = [_joined([part.select([one]) for part in parts]) for one in wanted]
+    return pa.table(dict(zip(wanted, columns, strict=True)))
+
+
+def _joined(parts: list[pa.Table]) -> pa.Array:
+    """Return the values of tables with one column. Raises ``ValueError`` if the types cannot be merged."""
+    try:
+        return flat(pa.concat_tables(parts, promote_options="permissive").column(0))
+    except pa.ArrowTypeError:
+        name, kinds = parts[0].column_names[0], sorted({str(part.schema.types[0]) for part in parts})
+        raise ValueError(
+            f"column {name!r}: must have one type in all files, has {' and '.join(kinds)}"
+        ) from None
 
 
 def _results(verdict: LogVerdict, expects: LogForecast, schema: Schema) -> dict[str, Any]:
