@@ -160,7 +160,9 @@ def test_files_with_different_types_are_refused(tmp_path):
     rows = frame(user=np.arange(4000))
     rows[:9].to_parquet(tmp_path / "a.parquet")
     rows[9:].to_csv(tmp_path / "b.csv", index=False)  # 17 and "17" may be one person
-    with pytest.raises(ValueError, match="'user': must have one type in all files, has int64 and large_string"):
+    with pytest.raises(
+        ValueError, match="'user': must have one type in all files, has int64 and large_string"
+    ):
         judge(tmp_path / "out", [tmp_path / "a.parquet", tmp_path / "b.csv"], of=schema("person"))
 
 
