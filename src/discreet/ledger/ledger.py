@@ -102,8 +102,8 @@ from discreet.ledger.signatures import PrivateKey
 from discreet.utils.sync_folder import sync_folder
 
 __all__ = [
-    "COLUMNS", "ONE_ROW", "BudgetError", "Certified", "LedgerEntry", "Ledger", "LedgerError", "Reservation", "TotalCost",
-    "default_path", "read_export", "spent", "table",
+    "COLUMNS", "ONE_ROW", "BudgetError", "Certified", "LedgerEntry", "Ledger", "LedgerError", "Reservation",
+    "TotalCost", "default_path", "read_export", "spent", "table",
 ]  # fmt: skip
 
 PATH_VARIABLE = "DISCREET_LEDGER"
@@ -1019,8 +1019,8 @@ class Ledger:
             held, unit = ("users", "one row") if rows else ("single rows", "one user")
             raise ValueError(
                 f"dataset = {dataset!r}: must be the name of another population for a release whose unit is "
-                f"{unit}, because this ledger has releases of {held} under this name, and losses of different "
-                "units do not add up"
+                f"{unit}, because this ledger has releases of {held} under this name, and losses of "
+                "different units do not add up"
             )
 
     def _append(self, kind: Kind, dataset: str, key: PrivateKey | None = None, **values: Any) -> LedgerEntry:
