@@ -91,8 +91,8 @@ def test_what_is_refused_with_contexts(change: dict[str, Any], words: str) -> No
     other = context_table()["rehearsal"] | {"options": {"columns": 3, "actions": 3}}
     with pytest.raises(ValueError, match="rehearsal.options: .* number of columns = 4: must be 3"):
         _ = study_of({**context_table(), "rehearsal": other}).world
+    states = {"env": "bandit", "options": {"actions": 3}}
     with pytest.raises(ValueError, match=r"rehearsal.env = 'bandit': must have contexts"):
-        states = {"env": "bandit", "options": {"actions": 3}}
         _ = study_of({**context_table(), "rehearsal": states}).world
 
 
