@@ -78,6 +78,7 @@ COLUMNS = {f"x{i}": {"range": [-1, 1]} for i in range(4)}
         ({"world": {"actions": 3, "users": 9, "states": 2}}, "world.states: must be left out"),
         ({"learner": {"name": "noise-aware"}}, "context: must be left out with learner NoiseAware"),
         ({"learner": {"name": "lsvi-ucb"}}, "learner.name = 'lsvi-ucb': learns from features"),
+        ({"learner": {"name": "linear-bandit", "final_share": 0.2}}, "learner.final_share: must be 0"),
         ({"privatizer": {"name": "none"}}, "must have a guarantee"),
         ({"privatizer": {"name": "shuffle", "epsilon": 1.0, "delta": 1e-6}}, "all that is served with"),
     ],

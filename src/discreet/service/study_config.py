@@ -268,6 +268,11 @@ class Study:
         check_role("learner", self.learner, "learner")
         check_role("privatizer", self.privatizer, "privatizer")
         _ = self.mechanism
+        if self.features is not None and self.schedule.final:
+            raise ValueError(
+                "learner.final_share: must be 0 in a study of the service, which makes no release after the "
+                "last user"
+            )
         if (self.shuffler is None) == self.shuffled:
             raise ValueError(
                 "shuffler: must be given with the privatizer 'shuffle', and no other: the address of the "
