@@ -58,8 +58,12 @@ def test_strange_contexts_are_kept_and_never_refused():
     [
         ({"reward": [1.5, 0.0, 0.0]}, "reward"),
         ({"action": ["three", "none", "one"]}, "action"),
-        ({"vital 0": ["4,2", "", "3"]}, "vital 0 = '4,2'.*decimal point.*context: 1"),
+        (
+            {"vital 0": ["4,2", "", "3"]},
+            "vital 0 = '4,2'.*column 'vital 0' must be a number with a decimal point.*context: 1",
+        ),
         ({"vital 0": ["4.2", "1", "x"]}, "vital 0 = 'x'"),
+        ({"vital 0": ["4.2", "", "1"], "vital 2": ["1", "2", "°F"]}, "column 'vital 2' must be a number"),
         ({"vital 2": [400.0, 300.0, 1.0]}, "'vital 2': 67% of its numbers are out of the declared range"),
         ({"vital 3": [np.nan, np.inf, np.nan]}, "'vital 3': must have a number"),
         ({"step": [0, 2, 0]}, "step"),
