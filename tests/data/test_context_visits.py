@@ -60,7 +60,7 @@ def test_strange_contexts_are_kept_and_never_refused():
         ({"action": ["three", "none", "one"]}, "action"),
         (
             {"vital 0": ["4,2", "", "3"]},
-            "vital 0 = '4,2'.*column 'vital 0' must be a number with a decimal point.*context: 1",
+            "= '4,2'.*column 'vital 0' must.*decimal point.*context: 1",
         ),
         ({"vital 0": ["4.2", "1", "x"]}, "vital 0 = 'x'"),
         ({"vital 0": ["4.2", "", "1"], "vital 2": ["1", "2", "°F"]}, "column 'vital 2' must be a number"),
@@ -68,7 +68,7 @@ def test_strange_contexts_are_kept_and_never_refused():
         ({"vital 3": [np.nan, np.inf, np.nan]}, "'vital 3': must have a number"),
         ({"step": [0, 2, 0]}, "step"),
         ({"step": [0, 0, 0]}, "step"),
-        ({"chance": [0.0, 0.5, 0.5]}, "propensity"),
+        ({"chance": [0.0, 0.5, 0.5]}, r"column 'chance': 1 rows have a propensity that is not in \(0, 1\]"),
         ({"chance": [np.nan, 0.5, 0.5]}, "propensity"),
         ({"chance": [0.5, 1.5, 0.5]}, "propensity"),
     ],

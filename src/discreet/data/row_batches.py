@@ -314,7 +314,7 @@ class Source:
             before += raw.num_rows
 
     @staticmethod
-    def _unread(raw: pa.Table, name: str, values: Any) -> NDArray[np.bool_]:
+    def _unread(raw: pa.Table, name: str, values: Any) -> Any:
         """Return True for each cell of a context column that is neither empty nor a number."""
         return np.isnan(values) & _written(_one(raw, name))
 
