@@ -379,8 +379,7 @@ def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
     parts = [part for part in parts if part.num_rows]
     if not parts:
         raise ValueError("log: must have rows")
-    columns = [_joined([part.select([one]) for part in parts]) for one in wanted]
-    return pa.table(dict(zip(wanted, columns, strict=True)))
+    return pa.table({one: _joined([part.select([one]) for part in parts]) for one in wanted})
 
 
 def _joined(parts: list[pa.Table]) -> pa.Array:
