@@ -21,6 +21,7 @@ from discreet.learners.offline.linear_advantage import AdvantagePolicy
 from discreet.ledger.ledger import Ledger
 from discreet.pipeline.log_judgement import forecast_log, forecast_sentence, judge_log, log_facts, verify_log
 from discreet.reports.context_report import write_context_policy
+from discreet.reports.statement import file_hash
 
 BUDGET = {"epsilon": 3.0, "delta": 1e-6}
 NAMES = ("none", "one", "two")
@@ -296,3 +297,24 @@ def test_the_forecast_is_that_of_the_judgement(tmp_path):
     assert words in made.text
     assert log_facts(made.folder)["forecast"]["most"] is None
     verify_log(made.folder)
+
+
+def test_the_page_states_what_protects_the_copied_policy(tmp_path):
+    """The policy can have been made without privacy, and its file is in the folder."""
+    features = FeatureMap({"x": (-1.0, 1.0)}, 3)
+    policy = AdvantagePolicy(features, np.eye(3, features.dimension))
+    write_context_policy(tmp_path, policy, NAMES, "No privacy guarantee: exact sums.")
+    found = judge(tmp_path / "out", policy=tmp_path)
+    said = (
+        "policy.json is a copy. The guarantee above does not cover it. It states: No privacy guarantee: exact"
+    )
+    assert said in found.text
+    verify_log(found.folder)
+    assert "policy.json" not in judge(tmp_path / "column").text
+    file = found.folder / "policy.json"
+    facts = json.loads((found.folder / "judgement.json").read_text())
+    file.write_text(file.read_text().replace("No privacy", "Full privacy"))
+    facts["files"]["policy.json"] = file_hash(file)
+    (found.folder / "judgement.json").write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match="policy.json"):
+        verify_log(found.folder)

@@ -313,6 +313,7 @@ def _read(
     check_rules(local_files(places), schema.dataset, ledger)  # the owner may have added a rule meanwhile
     same = rule is not None and rule[2] == schema.dataset
     named = {"name": name if rule is None else rule[1].name, "file": None if rule is None else str(rule[1])}
+    named["privacy"] = None if rule is None else rule[3]
     facts = {"policy": {**named, "same_dataset": same}, "identified": bool(any(identified))}
     return question.weights(probability, logged), visits.targets, facts
 
@@ -333,8 +334,9 @@ def _probabilities(table: pa.Table, name: str) -> Floats:
     return np.asarray(found, np.float64)
 
 
-def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None]:
-    """Return the policy, its file, and the dataset that the statement in the same folder names.
+def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None, str]:
+    """Return the policy, its file, the dataset that the statement in the same folder names, and the privacy
+    that the file states.
 
     The dataset is None without a statement.
     """
@@ -348,14 +350,21 @@ def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None]:
             f"{actions} actions and {', '.join(columns)}"
         )
     file = path / POLICY_JSON if path.is_dir() else path
-    labels = json.loads(file.read_text("utf-8")).get("actions")
+    text = file.read_text("utf-8")
+    labels, privacy = json.loads(text).get("actions"), _stated(text)
     if schema.action_labels is not None and labels != list(schema.action_labels):
         raise ValueError(f"policy = {str(path)!r}: must name the actions as the schema does, has {labels!r}")
     beside = file.parent / "statement.json"
     try:
-        return found, file, json.loads(beside.read_text("utf-8"))["population"]["dataset"]
+        return found, file, json.loads(beside.read_text("utf-8"))["population"]["dataset"], privacy
     except (OSError, ValueError, KeyError, TypeError):
-        return found, file, None
+        return found, file, None, privacy
+
+
+def _stated(text: str) -> str:
+    """Return the sentence about privacy in the text of a policy's file, on one line."""
+    said = json.loads(text).get("privacy")
+    return " ".join(said.split()) if isinstance(said, str) and said.split() else "nothing about privacy."
 
 
 def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
@@ -512,6 +521,11 @@ def _page(facts: Mapping[str, Any], schema: Schema) -> str:
             f"UNIT: ONE {IMPRESSION.upper()}. This judgement reads no column that names people. For a person "
             f"with k {IMPRESSION}s, rho is k^2 times that of one {IMPRESSION}."
         )
+    if facts["policy"]["file"] is not None:
+        privacy.append(
+            f"{POLICY_JSON} is a copy. The guarantee above does not cover it. It states: "
+            f"{facts['policy']['privacy']}"
+        )
     lines = [
         f"# A policy, judged by a log: {facts['dataset']}",
         "",
@@ -600,6 +614,10 @@ def verify_log(folder: str | Path, ledger: Ledger | None = None) -> tuple[str, .
         or facts["unit"] != schema.unit
     ):
         raise ValueError(f"{where}: statement, dataset and unit must follow from guarantee and schema")
+    if POLICY_JSON in files and facts["policy"]["privacy"] != _stated(
+        (folder / POLICY_JSON).read_text("utf-8")
+    ):
+        raise ValueError(f"{where}: must repeat what {POLICY_JSON} states about privacy")
     if facts["ledger"] is None and "warning" not in facts:
         raise ValueError(f"{where}: must warn that no ledger was kept")
     for name, value in _results(verdict, expects, schema).items():
