@@ -49,6 +49,26 @@ def test_worlds_of_a_seed_are_the_same_and_can_be_sent_to_other_processes():
     assert not np.array_equal(one.means(x), other.means(x))
 
 
+@pytest.mark.parametrize("name", ["shared", "per action"])
+def test_other_ranges_change_neither_rewards_nor_features(name):
+    world = pickle.loads(pickle.dumps(WORLDS[name]))
+    own = world.features
+    ranges = {f"c{i}": (10.0 * i, 100.0 + i) for i in range(len(own.ranges))}
+    other = FeatureMap(ranges, own.actions, own.form, radius=own.own_radius, intercept=own.intercept)
+    found = pickle.loads(pickle.dumps(world.with_features(other)))
+    x, z = (one.draw(50, np.random.default_rng(2)) for one in (world, found))
+    assert found.means(z) == pytest.approx(world.means(x), abs=1e-12)
+    assert other(z) == pytest.approx(own(x), abs=1e-12)
+    assert world.with_features(own) is world
+    for wrong, words in (
+        (FeatureMap(ranges, own.actions + 1, own.form), "actions"),
+        (FeatureMap({"a": (0, 1)}, own.actions, own.form), "number of columns = 1"),
+        (FeatureMap(ranges, own.actions, "shared" if own.form != "shared" else "per_action"), "form"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            world.with_features(wrong)
+
+
 def test_fixed_arms_are_the_same_for_all_users():
     x = WORLDS["arms"].draw(3, np.random.default_rng(0))
     assert np.array_equal(x[0], x[2])

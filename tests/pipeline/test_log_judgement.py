@@ -8,16 +8,20 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from discreet.core.rng import Seeded
 from discreet.data.schema import parse_schema
+from discreet.data.synthetic_mark import MARK
 from discreet.data.validate import DataError
 from discreet.device.feature_map import FeatureMap
 from discreet.learners.offline.linear_advantage import AdvantagePolicy
 from discreet.ledger.ledger import Ledger
 from discreet.pipeline.log_judgement import forecast_log, forecast_sentence, judge_log, log_facts, verify_log
 from discreet.reports.context_report import write_context_policy
+from discreet.reports.statement import file_hash
 
 BUDGET = {"epsilon": 3.0, "delta": 1e-6}
 NAMES = ("none", "one", "two")
@@ -141,6 +145,51 @@ def test_people_have_one_row_each(tmp_path):
     assert not (tmp_path / "more").exists()
 
 
+def test_categories_are_read_as_their_values(tmp_path):
+    rows = frame(user=[f"p{i}" for i in range(4000)])
+    plain = judge(tmp_path / "plain", rows, of=schema("person")).verdict
+    for name in ("user", "action", "planned"):
+        coded = rows.assign(**{name: pd.Categorical(rows[name])})
+        assert judge(tmp_path / name, coded, of=schema("person")).verdict.ips == plain.ips
+    coded.assign(action=pd.Categorical(coded.action))[:9].to_parquet(tmp_path / "a.parquet")
+    coded[9:].to_parquet(tmp_path / "b.parquet")
+    files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    assert judge(tmp_path / "two", files, of=schema("person")).verdict.ips == plain.ips
+
+
+def test_files_with_different_types_are_refused(tmp_path):
+    rows = frame(user=np.arange(4000))
+    rows[:9].to_parquet(tmp_path / "a.parquet")
+    rows[9:].to_csv(tmp_path / "b.csv", index=False)  # 17 and "17" may be one person
+    with pytest.raises(
+        ValueError, match="'user': must have one type in all files, has int64 and large_string"
+    ):
+        judge(tmp_path / "out", [tmp_path / "a.parquet", tmp_path / "b.csv"], of=schema("person"))
+
+
+def test_synthetic_users_are_refused(tmp_path):
+    table = pa.Table.from_pandas(frame())
+    marked = table.replace_schema_metadata({MARK: json.dumps({"dataset": "clicks"})})
+    pq.write_table(marked, tmp_path / "log.parquet")
+    with pytest.raises(ValueError, match="synthetic"):
+        judge(tmp_path / "out", tmp_path / "log.parquet")
+
+
+def test_a_ledger_never_adds_impressions_to_people(tmp_path):
+    """A person with k impressions loses k^2 times the rho of one, so a total over both would be false."""
+    people = frame(user=[f"p{i}" for i in range(4000)])
+    for first, second in (("impression", "person"), ("person", "impression")):
+        with Ledger.open(tmp_path / f"{first}.sqlite") as ledger:
+            given = {"ledger": ledger, "randomness": None}
+            rows = {"person": people, "impression": frame()}
+            judge(tmp_path / first, rows[first], of=schema(first), **given)
+            judge(tmp_path / f"{first} again", rows[first], of=schema(first), purpose="more", **given)
+            with pytest.raises(ValueError, match="must be the name of another population"):
+                judge(tmp_path / "mixed", rows[second], of=schema(second), **given)
+            assert [one.kind for one in ledger.entries("clicks")] == ["reserve", "mark"] * 2
+    assert not (tmp_path / "mixed").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -248,3 +297,24 @@ def test_the_forecast_is_that_of_the_judgement(tmp_path):
     assert words in made.text
     assert log_facts(made.folder)["forecast"]["most"] is None
     verify_log(made.folder)
+
+
+def test_the_page_states_what_protects_the_copied_policy(tmp_path):
+    """The policy can have been made without privacy, and its file is in the folder."""
+    features = FeatureMap({"x": (-1.0, 1.0)}, 3)
+    policy = AdvantagePolicy(features, np.eye(3, features.dimension))
+    write_context_policy(tmp_path, policy, NAMES, "No privacy guarantee: exact sums.")
+    found = judge(tmp_path / "out", policy=tmp_path)
+    said = (
+        "policy.json is a copy. The guarantee above does not cover it. It states: No privacy guarantee: exact"
+    )
+    assert said in found.text
+    verify_log(found.folder)
+    assert "policy.json" not in judge(tmp_path / "column").text
+    file = found.folder / "policy.json"
+    facts = json.loads((found.folder / "judgement.json").read_text())
+    file.write_text(file.read_text().replace("No privacy", "Full privacy"))
+    facts["files"]["policy.json"] = file_hash(file)
+    (found.folder / "judgement.json").write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match="policy.json"):
+        verify_log(found.folder)

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from serving import WORLD, a_study, context_table, table
 
@@ -77,6 +78,7 @@ COLUMNS = {f"x{i}": {"range": [-1, 1]} for i in range(4)}
         ({"world": {"actions": 3, "users": 9, "states": 2}}, "world.states: must be left out"),
         ({"learner": {"name": "noise-aware"}}, "context: must be left out with learner NoiseAware"),
         ({"learner": {"name": "lsvi-ucb"}}, "learner.name = 'lsvi-ucb': learns from features"),
+        ({"learner": {"name": "linear-bandit", "final_share": 0.2}}, "learner.final_share: must be 0"),
         ({"privatizer": {"name": "none"}}, "must have a guarantee"),
         ({"privatizer": {"name": "shuffle", "epsilon": 1.0, "delta": 1e-6}}, "all that is served with"),
     ],
@@ -87,9 +89,22 @@ def test_what_is_refused_with_contexts(change: dict[str, Any], words: str) -> No
         study_of({**context_table(), **change})
     with pytest.raises(ValueError, match=r"linear-bandit.*needs \[context\]"):
         study_of({**table(), "learner": {"name": "linear-bandit"}, "schedule": {}})
-    other = context_table()["rehearsal"] | {"options": {"columns": 4, "actions": 3, "radius": 2.0}}
-    with pytest.raises(ValueError, match="rehearsal.env: has features"):
+    other = context_table()["rehearsal"] | {"options": {"columns": 3, "actions": 3}}
+    with pytest.raises(ValueError, match="rehearsal.options: .* number of columns = 4: must be 3"):
         _ = study_of({**context_table(), "rehearsal": other}).world
+    states = {"env": "bandit", "options": {"actions": 3}}
+    with pytest.raises(ValueError, match=r"rehearsal.env = 'bandit': must have contexts"):
+        _ = study_of({**context_table(), "rehearsal": states}).world
+
+
+def test_a_dry_run_uses_the_names_and_ranges_of_the_study() -> None:
+    columns = {"age": {"range": [18, 90]}, "price": {"range": [0, 500]}, "hour": {"range": [0, 24]}}
+    columns["x"] = {"range": [-1, 1]}
+    study = study_of({**context_table(), "context": {"columns": columns, "basis": ["poly", 2]}})
+    x = study.world.draw(1000, np.random.default_rng(0))
+    assert study.world.features == study.features
+    assert x.min(axis=0) == pytest.approx([18, 0, 0, -1], abs=0.2)
+    assert x.max(axis=0) == pytest.approx([90, 500, 24, 1], abs=0.2)
 
 
 @pytest.mark.parametrize("content", [context_table(trust="local"), table(trust="local") | {

@@ -128,7 +128,7 @@ def read_visits(
     user, propensities = user[order], None
     if schema.context.propensity is not None:
         contexts, propensities = contexts[:, :-1], contexts[:, -1]
-        _check_propensities(propensities, order)
+        _check_propensities(propensities, order, schema.context.propensity)
     _check_ranges(contexts, schema.context.features.ranges, order)
     least, most = schema.returns.bounds(schema.horizon)
     later = (_later(user, columns["reward"]) - least) / (most - least)
@@ -165,12 +165,15 @@ def _check_ranges(contexts: Floats, ranges: Mapping[str, tuple[float, float]], o
         )
 
 
-def _check_propensities(values: Floats, order: Ints) -> None:
+def _check_propensities(values: Floats, order: Ints, name: str) -> None:
     bad = np.flatnonzero(~((values > 0.0) & (values <= 1.0)))
     if bad.size:
         first = int(order[bad].min())
         value = checks.said(float(values[np.flatnonzero(order == first)[0]]))
-        text = f"{bad.size} rows have a propensity that is not in (0, 1]; the first is row {first}, {value}"
+        text = (
+            f"column {name!r}: {bad.size} rows have a propensity that is not in (0, 1]; the first is row "
+            f"{first}, {value}"
+        )
         raise DataError(text, {"propensity": int(bad.size)}, ("propensity", first))
 
 

@@ -235,7 +235,7 @@ class Source:
             named = (*_PARTS, *contexts, UNREAD)
             parts[UNREAD] = np.zeros(raw.num_rows, np.uint8)
             for name in contexts:
-                parts[UNREAD] |= np.isnan(parts[name]) & _written(_one(raw, name))
+                parts[UNREAD] |= self._unread(raw, name, parts[name])
         return pa.table({**{name: parts[name] for name in named}, "number": numbers})
 
     def _part(self, name: str, column: Any) -> Any:
@@ -290,14 +290,33 @@ class Source:
 
         The string is private: show it only on the data owner's terminal.
         """
+        for row in self._row(number):
+            cells = row.to_pylist()[0].items()
+            held = ", ".join(f"{self._named(name)} = {checks.said(value)}" for name, value in cells)
+            return f"{self._file_of(number)} ({held})"
+        return f"row {number}"
+
+    def unread_column(self, number: int) -> str:
+        """Return the name of the first context column whose cell in row ``number`` has another text."""
+        for row in self._row(number):
+            for name in row.column_names:
+                if name.startswith(CONTEXT) and self._unread(row, name, self._part(name, _one(row, name)))[0]:
+                    return repr(self._named(name))
+        return "[context]"
+
+    def _row(self, number: int) -> Iterator[pa.Table]:
+        """Yield the table of row ``number``, if the source still has it."""
         before = 0
         for raw in self._raw(BATCH_ROWS, users_only=False):
             if number < before + raw.num_rows:
-                row = raw.slice(number - before, 1).to_pylist()[0]
-                held = ", ".join(f"{self._named(name)} = {checks.said(value)}" for name, value in row.items())
-                return f"{self._file_of(number)} ({held})"
+                yield raw.slice(number - before, 1)
+                return
             before += raw.num_rows
-        return f"row {number}"
+
+    @staticmethod
+    def _unread(raw: pa.Table, name: str, values: Any) -> Any:
+        """Return True for each cell of a context column that is neither empty nor a number."""
+        return np.isnan(values) & _written(_one(raw, name))
 
     def _named(self, part: str) -> str:
         """Return the name in the file of a context column, and the name in the batch of any other column."""

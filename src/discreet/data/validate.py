@@ -653,7 +653,8 @@ class _Check:
         if offences:
             number, code = min(offences)
             kind = KINDS[code]
-            text = f"{source.place(number)}: {self._reason(code)}"
+            column = f"column {source.unread_column(number)} " if code == CONTEXT_CELL else ""
+            text = f"{source.place(number)}: {column}{self._reason(code)}"
         else:
             kind = "malformed line"
             name, number = source.malformed[0]
@@ -688,8 +689,8 @@ class _Check:
             "replace it in the file by one that is declared, such as 'other'",
             TWO_GROUPS: f"the {schema.unit} is of another group in an earlier row: give all rows of a "
             f"{schema.unit} one label, such as that of the first episode",
-            CONTEXT_CELL: "a cell of [context] must be a number with a decimal point, or empty; for decimal "
-            "commas in CSV give --source decimal=,",
+            CONTEXT_CELL: "must be a number with a decimal point, or empty; for decimal commas in CSV give "
+            "--source decimal=,",
         }[code]
 
 

@@ -79,6 +79,59 @@ class ContextWorld:
         """Identity map of rewards."""
         return RewardMap()
 
+    def with_features(self, features: FeatureMap) -> ContextWorld:
+        """Return the same environment with other names and ranges of columns, basis and radius.
+
+        The ranges of this environment are mapped linearly to those of ``features``. Mean rewards and the
+        distribution of users stay the same. Raises ``ValueError`` if ``features`` has another form, number of
+        actions or number of columns.
+        """
+        own = self.features
+        for name, held, asked in (
+            ("form", own.form, features.form),
+            ("actions", own.actions, features.actions),
+            ("number of columns", len(own.columns), len(features.columns)),
+        ):
+            if held != asked:
+                raise ValueError(f"features has {name} = {asked!r}: must be {held!r}, as in {self.name!r}")
+        if own.to_dict() == features.to_dict():
+            return self
+        change = _Ranges(own, features)
+        return ContextWorld(self.name, features, _Drawn(self.draw, change), _Means(self.means, change))
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranges:
+    """Linear map from the ranges of one feature map to those of another."""
+
+    before: FeatureMap
+    after: FeatureMap
+
+    def __call__(self, x: Floats) -> Floats:
+        (low, high), (least, most) = (
+            np.array(list(one.ranges.values())).T for one in (self.before, self.after)
+        )
+        found: Floats = least + (x - low) / (high - low) * (most - least)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    draw: Callable[[int, Generator], Floats]
+    change: _Ranges
+
+    def __call__(self, n: int, rng: Generator) -> Floats:
+        return self.change(self.draw(n, rng))
+
+
+@dataclass(frozen=True, eq=False)
+class _Means:
+    means: Callable[[Floats], Floats]
+    change: _Ranges
+
+    def __call__(self, contexts: Floats) -> Floats:
+        return self.means(_Ranges(self.change.after, self.change.before)(contexts))
+
 
 @dataclass(frozen=True, eq=False)
 class UnitVectors:

@@ -102,8 +102,8 @@ from discreet.ledger.signatures import PrivateKey
 from discreet.utils.sync_folder import sync_folder
 
 __all__ = [
-    "COLUMNS", "BudgetError", "Certified", "LedgerEntry", "Ledger", "LedgerError", "Reservation", "TotalCost",
-    "default_path", "read_export", "spent", "table",
+    "COLUMNS", "ONE_ROW", "BudgetError", "Certified", "LedgerEntry", "Ledger", "LedgerError", "Reservation",
+    "TotalCost", "default_path", "read_export", "spent", "table",
 ]  # fmt: skip
 
 PATH_VARIABLE = "DISCREET_LEDGER"
@@ -112,6 +112,9 @@ COLUMNS = (
     "number", "time", "dataset", "entry", "epsilon", "delta", "rho", "users", "mechanisms", "purpose",
     "state", "hash",
 )  # fmt: skip
+
+ONE_ROW = "(unit: one row)"
+"""End of the purpose of a reservation whose unit of privacy is one row, for users without identifiers."""
 
 _ROUNDING = 1e-9  # relative tolerance, so that three reservations of one third of the limit each are accepted
 _WAIT_SECONDS = 60.0
@@ -869,7 +872,8 @@ class Ledger:
             If the total of the dataset with this reservation would exceed the owner's limit. Nothing is
             recorded.
         ValueError
-            If an argument is not allowed, or if the dataset's name is nearly that of another dataset.
+            If an argument is not allowed, or if the dataset's name is nearly that of another dataset. Also if
+            reservations of the dataset have another unit (a purpose that ends with :data:`ONE_ROW`).
         LedgerError
             If the ledger is invalid or cannot be written. If the entry was written before the error (for
             example because the disk became full before the head was written), the entry counts as spent.
@@ -914,6 +918,7 @@ class Ledger:
         """
         with self._writing():
             self._check_name(dataset)
+            self._check_unit(dataset, content["purpose"])
             if once and (known := self._unmarked(dataset, content)) is not None:
                 return Reservation(dataset, known.number, known.hash)
             owner = _owners(self._entries).get(dataset, _NOBODY)
@@ -1005,6 +1010,17 @@ class Ledger:
                 f"dataset = {dataset!r}: differs from {alike[0]!r}, which this ledger holds, only by case, "
                 "spaces or Unicode form; must be that name, or one that differs clearly (two names never "
                 "compose, so the total would start at zero)"
+            )
+
+    def _check_unit(self, dataset: str, purpose: str) -> None:
+        """Raise ``ValueError`` if the total would add the losses of rows to the losses of users."""
+        rows = purpose.endswith(ONE_ROW)
+        if any(one.purpose.endswith(ONE_ROW) != rows for one in self._of(dataset) if one.kind == "reserve"):
+            held, unit = ("users", "one row") if rows else ("single rows", "one user")
+            raise ValueError(
+                f"dataset = {dataset!r}: must be the name of another population for a release whose unit is "
+                f"{unit}, because this ledger has releases of {held} under this name, and losses of "
+                "different units do not add up"
             )
 
     def _append(self, kind: Kind, dataset: str, key: PrivateKey | None = None, **values: Any) -> LedgerEntry:

@@ -28,14 +28,16 @@ from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.releases import Floats
 from discreet.core.rng import Randomness, Secure
 from discreet.core.short_repr import brief
+from discreet.data.cell_parsing import flat
 from discreet.data.context_visits import read_visits
 from discreet.data.row_batches import BATCH_ROWS, Progress, open_source
 from discreet.data.schema import DECLARED, Schema, read_schema, write_schema
-from discreet.data.sources import Text, local_files, places_of
+from discreet.data.sources import Text, local_files, mark_of, places_of
+from discreet.data.synthetic_mark import check_mark
 from discreet.data.validate import DataError
 from discreet.learners.ope.logged_values import LogForecast, LogQuestion, LogVerdict
 from discreet.learners.ope.verdict import IntervalEstimate
-from discreet.ledger.ledger import Ledger, LedgerError, Reservation, spent
+from discreet.ledger.ledger import ONE_ROW, Ledger, LedgerError, Reservation, spent
 from discreet.ledger.owner_rules import check_rules
 from discreet.mechanisms.dataset.clipped_sum import GRID, ClippedSum
 from discreet.pipeline.state_codebook import agree, budget_of, ledger_facts
@@ -151,11 +153,12 @@ def judge_log(
         raise ValueError(
             f"{forecast_sentence(expects, schema, level)} Nothing was spent (--anyway: judge all the same)"
         )
+    unit = () if facts["identified"] else (ONE_ROW,)
     facts |= {
         "format": FORMAT, "version": 1, "dataset": schema.dataset, "unit": schema.unit, "users": users,
         "episodes_per_user": 1, "provenance": dict(schema.provenance),
         "declared": {name: schema.declared.get(name) for name in DECLARED},
-        "purpose": purpose or f"judge {facts['policy']['name']} by a log", "level": level,
+        "purpose": " ".join([purpose or f"judge {facts['policy']['name']} by a log", *unit]), "level": level,
         "question": asdict(question), "noise": query.noise, "scale": query.scale, "grid": GRID,
     }  # fmt: skip
     facts["guarantee"] = guarantee_of(
@@ -261,8 +264,11 @@ def _read(
     rule = None if chosen is not None or name == "uniform" else _policy(Path(policy), schema)
     text = Text(how.get("delimiter"), how.get("decimal", "."), how.get("encoding", "utf-8"))
     places = places_of(where, text, how.get("sql"), how.get("reads"))
+    check_mark(((place.name, mark_of(place)) for place in places), schema.dataset, allowed=False)
     check_rules(local_files(places), schema.dataset, ledger)
     columns = schema.columns
+    if chosen in (columns.action, columns.reward, columns.user):
+        raise ValueError(f"policy = {name!r}: must name a column of probabilities of the policy")
     wanted = {columns.action, columns.reward, *schema.context.read, *(() if chosen is None else (chosen,))}
     identified = [columns.user in place.names([*wanted, columns.user]) for place in places]
     if any(identified) != all(identified):
@@ -307,6 +313,7 @@ def _read(
     check_rules(local_files(places), schema.dataset, ledger)  # the owner may have added a rule meanwhile
     same = rule is not None and rule[2] == schema.dataset
     named = {"name": name if rule is None else rule[1].name, "file": None if rule is None else str(rule[1])}
+    named["privacy"] = None if rule is None else rule[3]
     facts = {"policy": {**named, "same_dataset": same}, "identified": bool(any(identified))}
     return question.weights(probability, logged), visits.targets, facts
 
@@ -327,8 +334,9 @@ def _probabilities(table: pa.Table, name: str) -> Floats:
     return np.asarray(found, np.float64)
 
 
-def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None]:
-    """Return the policy, its file, and the dataset that the statement in the same folder names.
+def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None, str]:
+    """Return the policy, its file, the dataset that the statement in the same folder names, and the privacy
+    that the file states.
 
     The dataset is None without a statement.
     """
@@ -342,18 +350,25 @@ def _policy(path: Path, schema: Schema) -> tuple[Any, Path, str | None]:
             f"{actions} actions and {', '.join(columns)}"
         )
     file = path / POLICY_JSON if path.is_dir() else path
-    labels = json.loads(file.read_text("utf-8")).get("actions")
+    text = file.read_text("utf-8")
+    labels, privacy = json.loads(text).get("actions"), _stated(text)
     if schema.action_labels is not None and labels != list(schema.action_labels):
         raise ValueError(f"policy = {str(path)!r}: must name the actions as the schema does, has {labels!r}")
     beside = file.parent / "statement.json"
     try:
-        return found, file, json.loads(beside.read_text("utf-8"))["population"]["dataset"]
+        return found, file, json.loads(beside.read_text("utf-8"))["population"]["dataset"], privacy
     except (OSError, ValueError, KeyError, TypeError):
-        return found, file, None
+        return found, file, None, privacy
+
+
+def _stated(text: str) -> str:
+    """Return the sentence about privacy in the text of a policy's file, on one line."""
+    said = json.loads(text).get("privacy")
+    return " ".join(said.split()) if isinstance(said, str) and said.split() else "nothing about privacy."
 
 
 def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
-    """Return the columns of all files. Raises ``ValueError`` if a column or all rows are missing."""
+    """Return the columns of all files. Raises ``ValueError`` for missing columns or rows, or mixed types."""
     columns = schema.columns
     types: dict[str, Any] = dict.fromkeys(wanted, pa.float64())
     types[columns.action] = pa.int64() if schema.action_labels is None else pa.string()
@@ -366,10 +381,25 @@ def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
             raise ValueError(
                 f"{place.name}: must have a column {missing[0]!r}, which the schema or POLICY names"
             )
-        parts += [part.select(wanted) for part in place.batches(wanted, BATCH_ROWS, types)]
-    if not parts or not sum(part.num_rows for part in parts):
+        parts += [
+            pa.table({one: flat(part[one]) for one in wanted})
+            for part in place.batches(wanted, BATCH_ROWS, types)
+        ]
+    parts = [part for part in parts if part.num_rows]
+    if not parts:
         raise ValueError("log: must have rows")
-    return pa.concat_tables(parts, promote_options="permissive").combine_chunks()
+    return pa.table({one: _joined([part.select([one]) for part in parts]) for one in wanted})
+
+
+def _joined(parts: list[pa.Table]) -> pa.Array:
+    """Return the values of tables with one column. Raises ``ValueError`` if the types cannot be merged."""
+    try:
+        return flat(pa.concat_tables(parts, promote_options="permissive").column(0))
+    except pa.ArrowTypeError:
+        name, kinds = parts[0].column_names[0], sorted({str(part.schema.types[0]) for part in parts})
+        raise ValueError(
+            f"column {name!r}: must have one type in all files, has {' and '.join(kinds)}"
+        ) from None
 
 
 def _results(verdict: LogVerdict, expects: LogForecast, schema: Schema) -> dict[str, Any]:
@@ -491,6 +521,11 @@ def _page(facts: Mapping[str, Any], schema: Schema) -> str:
             f"UNIT: ONE {IMPRESSION.upper()}. This judgement reads no column that names people. For a person "
             f"with k {IMPRESSION}s, rho is k^2 times that of one {IMPRESSION}."
         )
+    if facts["policy"]["file"] is not None:
+        privacy.append(
+            f"{POLICY_JSON} is a copy. The guarantee above does not cover it. It states: "
+            f"{facts['policy']['privacy']}"
+        )
     lines = [
         f"# A policy, judged by a log: {facts['dataset']}",
         "",
@@ -579,6 +614,10 @@ def verify_log(folder: str | Path, ledger: Ledger | None = None) -> tuple[str, .
         or facts["unit"] != schema.unit
     ):
         raise ValueError(f"{where}: statement, dataset and unit must follow from guarantee and schema")
+    if POLICY_JSON in files and facts["policy"]["privacy"] != _stated(
+        (folder / POLICY_JSON).read_text("utf-8")
+    ):
+        raise ValueError(f"{where}: must repeat what {POLICY_JSON} states about privacy")
     if facts["ledger"] is None and "warning" not in facts:
         raise ValueError(f"{where}: must warn that no ledger was kept")
     for name, value in _results(verdict, expects, schema).items():

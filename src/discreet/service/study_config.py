@@ -268,6 +268,11 @@ class Study:
         check_role("learner", self.learner, "learner")
         check_role("privatizer", self.privatizer, "privatizer")
         _ = self.mechanism
+        if self.features is not None and self.schedule.final:
+            raise ValueError(
+                "learner.final_share: must be 0 in a study of the service, which makes no release after the "
+                "last user"
+            )
         if (self.shuffler is None) == self.shuffled:
             raise ValueError(
                 "shuffler: must be given with the privatizer 'shuffle', and no other: the address of the "
@@ -472,20 +477,25 @@ class Study:
     def world(self) -> Any:
         """Simulated TabularMDP or ContextWorld of a dry run.
 
-        Raises ``ValueError`` if its layout or feature map differs from the study's.
+        In a study with contexts, the environment's columns get the study's names and ranges, in their order.
+        Raises ``ValueError`` if the layout, or the form or number of columns of contexts, differs from the
+        study's.
         """
         if "env" not in self.rehearsal:
             raise ValueError("rehearsal.env is missing: name the environment of the simulated users")
         options = self.rehearsal.get("options", {})
         mdp: Any = registry.build("environment", self.rehearsal["env"], None, options)
+        if isinstance(mdp, ContextWorld) != (self.features is not None):
+            kind = "no contexts" if self.features is None else "contexts, for example action-contexts"
+            raise ValueError(f"rehearsal.env = {self.rehearsal['env']!r}: must have {kind}, as the study")
         if mdp.layout != self.layout:
             raise ValueError(f"rehearsal.env: has {mdp.layout}, must be that of the study, {self.layout}")
-        plain = [None if one is None else one.to_dict() for one in (_features_of(mdp), self.features)]
-        if plain[0] != plain[1]:
-            raise ValueError(
-                f"rehearsal.env: has features {plain[0]}, must be those of [context], {plain[1]}"
-            )
-        return mdp
+        if self.features is None:
+            return mdp
+        try:
+            return mdp.with_features(self.features)
+        except ValueError as error:
+            raise ValueError(f"rehearsal.env, rehearsal.options: [context] differs: {error}") from None
 
     def for_dry_run(self, users: int | None = None) -> Study:
         """Return a copy of the study for simulated users, with seeded noise. Seeded noise protects no user.
@@ -611,10 +621,6 @@ def _context(given: Any, sizes: Mapping[str, Any]) -> FeatureMap | None:
         return FeatureMap(ranges, sizes["actions"], **options)
     except ValueError as error:
         raise ValueError(f"context: {error}") from None
-
-
-def _features_of(world: Any) -> FeatureMap | None:
-    return world.features if isinstance(world, ContextWorld) else None
 
 
 def _with_pinned_prior(table: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
