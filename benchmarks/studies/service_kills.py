@@ -51,10 +51,11 @@ import httpx
 import numpy as np
 
 from discreet.device.http_client import Client, Pace, PlanReservation, Turned
+from discreet.device.published_device import device_from_bytes
 from discreet.experiments.simulate import Setup
 from discreet.ledger.signatures import new_key
 from discreet.service import encoding as codec
-from discreet.service.batch_sums import ShuffledBatches, form_of_bytes
+from discreet.service.batch_sums import ShuffledBatches
 from discreet.service.database import ANSWERED, Store
 from discreet.service.dry_run import people_of, promised_by
 from discreet.service.server import opened, opened_shuffler, shuffler_key_at
@@ -465,7 +466,7 @@ class Round:
         """Each sum that left the shuffler is that of the messages that were answered."""
         import base64
 
-        turn_of, session = self._turn_of(store, made), form_of_bytes(bytes(store.about()["form"])).session
+        turn_of, session = self._turn_of(store, made), device_from_bytes(bytes(store.about()["form"])).session
         batches = ShuffledBatches(self.study, session)
         for turn in range(made + 1):
             shuffler: Any = batches.shuffler(store.people_before(turn))
