@@ -72,6 +72,8 @@ def table(users: int = 40, trust: str = "central", **more: Any) -> dict[str, Any
 def context_table(users: int = 60, trust: str = "central", **more: Any) -> dict[str, Any]:
     """A study's file with real-valued contexts."""
     budget = {"epsilon": 4.0} if trust == "local" else {"epsilon": 3.0, "delta": 1e-6}
+    if trust == "shuffle":
+        more = {"shuffler": {"url": "http://127.0.0.1:1", "key": "0" * 64}, **more}
     return {
         "name": "a test of contexts",
         "world": {"actions": 3, "users": users},

@@ -70,13 +70,14 @@ from numpy.typing import NDArray
 
 from discreet.device.context_form import checked_contexts
 from discreet.device.context_policy import chosen_actions
-from discreet.device.count_device import CountDevice
 from discreet.device.feature_map import FeatureMap
 from discreet.device.linear_device import LinearDevice
 from discreet.device.message_guarantee import MessageGuarantee
+from discreet.device.published_device import PublishedDevice, device_from_bytes
 from discreet.device.randomized_response_device import ReportDevice
 from discreet.device.shuffle_encoder import ShuffleEncoder, checked_life
 from discreet.device.shuffle_payload import SessionConfig
+from discreet.device.skellam_device import SkellamDevice
 
 __all__ = ["SERVICE", "Client", "Guest", "PendingMessage", "NoAnswer", "Pace", "PlanReservation", "Turned"]
 
@@ -277,7 +278,7 @@ class PlanReservation(Guest):
         self._encoded = False
 
     @property
-    def device(self) -> CountDevice | ReportDevice | LinearDevice | SessionConfig | None:
+    def device(self) -> PublishedDevice | None:
         """Encoder that randomizes the message on this machine, under local or shuffle trust.
 
         It is None under central trust, because the server then receives the trajectory unchanged.
@@ -335,6 +336,8 @@ class PlanReservation(Guest):
         """Encode a record as the bytes that the device sends. Rewards are in [0, 1]."""
         if isinstance(device, LinearDevice):
             return device(self.number, {}, states, actions, earned, coins)
+        if isinstance(device, SkellamDevice):
+            return device(self.number, states, actions, earned, coins)
         own, acts = np.array(states, np.int64), np.array(actions, np.int64)
         if isinstance(device, SessionConfig):
             return ShuffleEncoder(device, self.number)(own, acts, earned, coins)
@@ -379,18 +382,8 @@ def _features_of(book: Mapping[str, Any]) -> FeatureMap | None:
     return None if plain is None else FeatureMap.from_dict(plain)
 
 
-def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | LinearDevice | SessionConfig | None:
-    if book["form"] is None:
-        return None
-    content = base64.b64decode(book["form"])
-    kinds: dict[bytes, Any] = {
-        b'"kind":"reports"': ReportDevice,
-        b'"kind":"bits"': SessionConfig,
-        b'"kind":"contexts"': LinearDevice,
-    }
-    kind = next((kind for name, kind in kinds.items() if name in content), CountDevice)
-    found: CountDevice | ReportDevice | LinearDevice | SessionConfig = kind.from_bytes(content)
-    return found
+def _device_of(book: Mapping[str, Any]) -> PublishedDevice | None:
+    return None if book["form"] is None else device_from_bytes(base64.b64decode(book["form"]))
 
 
 def _public_key(key: Any) -> bytes:

@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from discreet.device.message_guarantee import MessageGuarantee
-from discreet.service.batch_sums import ShuffledBatches, form_of_bytes
+from discreet.device.published_device import device_from_bytes
+from discreet.service.batch_sums import ShuffledBatches
 from discreet.service.study_config import Study
 
 __all__ = ["SEES", "SIDE_CHANNELS", "make_participant_statement"]
@@ -28,7 +29,7 @@ SEES = {
         "ticket to whom it was issued.",
     ),
     "shuffle": (
-        "You do not have to trust the operator with your record. Your device adds random bits to it and "
+        "You do not have to trust the operator with your record. Your device adds random noise to it and "
         "sends one message to the shuffler, which another operator must run. The guarantee covers the "
         "output of the shuffler: sums of whole batches.",
         "The shuffler sees your message, the ticket that came with it, and the address that it came from. "
@@ -129,7 +130,7 @@ def message_alone(study: Study) -> MessageGuarantee:
     """
     batches = ShuffledBatches(study, 0)
     every = {batches.form(int(n)) for n in [0, *study.mechanism.ends[:-1]]}  # type: ignore[union-attr]
-    found = [form_of_bytes(form).guarantee for form in every]
+    found = [device_from_bytes(form).guarantee for form in every]
     return max(found, key=lambda one: (one.epsilon or 0.0, one.shows))
 
 

@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
+from discreet.device.published_device import device_from_bytes
 from discreet.mechanisms.restore_session import brought_back
 from discreet.service import database as tables
-from discreet.service.batch_sums import ShuffledBatches, form_of_bytes
+from discreet.service.batch_sums import ShuffledBatches
 from discreet.service.database import SCHEMA, Store
 from discreet.service.frozen_mechanism import first_program
 
@@ -113,7 +114,7 @@ def _check_shuffler(study: Study, store: Store) -> None:
     form = bytes(about["form"])
     if not store.is_shuffler() or not form:
         return
-    batches = ShuffledBatches(study, form_of_bytes(form).session)
+    batches = ShuffledBatches(study, device_from_bytes(form).session)
     if batches.form(store.people_before(int(about["turn"]))) != form:
         raise ValueError(
             "database: this version of the library calibrates the study's noise in another way, and a "

@@ -108,6 +108,7 @@ from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
+from discreet.mechanisms.shuffle.skellam_session import SkellamMechanism
 from discreet.service.clock_batches import ClockBatches, check_mechanism
 from discreet.service.resolved_batches import ResolvedBatches
 from discreet.utils.pinned_file import pinned
@@ -347,7 +348,9 @@ class Study:
         return found
 
     @cached_property
-    def mechanism(self) -> CountMechanism | FlipMechanism | AmplifiedMechanism | LinearMechanism:
+    def mechanism(
+        self,
+    ) -> CountMechanism | FlipMechanism | AmplifiedMechanism | SkellamMechanism | LinearMechanism:
         """Mechanism of the study's releases. Raises ``ValueError`` if the service does not support it."""
         if self.privatizer.trust == "none":
             raise ValueError("privatizer: must have a guarantee")
@@ -369,7 +372,7 @@ class Study:
                 "contexts"
             )
         found = self.privatizer.mechanism(query, self.schedule, self.randomness)
-        kinds = CountMechanism, FlipMechanism, AmplifiedMechanism, LinearMechanism
+        kinds = CountMechanism, FlipMechanism, AmplifiedMechanism, SkellamMechanism, LinearMechanism
         if not isinstance(query, CountQuery | ContextQuery) or not isinstance(found, kinds):
             raise ValueError(
                 f"learner: {type(self.learner).__name__} asks for more than counts or sums of contexts, all "
