@@ -83,7 +83,7 @@ import math
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,6 +105,7 @@ __all__ = [
     "Requests",
     "ReservationRequest",
     "RequestResult",
+    "RowUpdate",
     "WithdrawalRequest",
     "StaleWriter",
     "Store",
@@ -279,6 +280,54 @@ sql.Index(
 TABLES = _meta.tables
 _COUNTS = [column for column in _plans.c if column.name != "policy"]
 
+
+class RowUpdate:
+    """Statement that sets columns of single rows.
+
+    It is built once, because building a statement takes longer than executing it.
+
+    Parameters
+    ----------
+    table : table of the rows.
+    key : names of the columns that identify a row.
+    values : names of the columns that are set.
+    """
+
+    def __init__(self, table: sql.Table, key: Sequence[str], values: Sequence[str]) -> None:
+        self._key, self._values = key, values
+        own = [table.c[name] == sql.bindparam(f"own_{name}") for name in key]
+        self._statement = table.update().where(*own).values({n: sql.bindparam(f"new_{n}") for n in values})
+
+    def write(self, connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Set the columns of these rows."""
+        given = [
+            {f"own_{n}": row[n] for n in self._key} | {f"new_{n}": row[n] for n in self._values}
+            for row in rows
+        ]
+        if given:
+            connection.execute(self._statement, given)
+
+
+# Statements of each transaction with requests; they are built once, as in RowUpdate.
+_TICKETS_OF = sql.select(_tickets).where(_tickets.c.hash.in_(sql.bindparam("hashes", expanding=True)))
+_KNOWN_NONCES = sql.union_all(  # an open plan can have removed messages, so tickets are asked as well
+    *(
+        sql.select(table.c.nonce).where(table.c.nonce.in_(sql.bindparam("nonces", expanding=True)))
+        for table in (_messages, _tickets)
+    )
+)
+_TURN = sql.select(_study.c.turn).scalar_subquery()
+_STUDY_NOW = sql.select(_study.c.turn, _study.c.over)
+_TURN_PLANS = sql.select(*_COUNTS).where(_plans.c.turn == _TURN).order_by(_plans.c.number)
+_OPEN_PLANS = (
+    sql.select(*_COUNTS)
+    .where((_plans.c.turn == _TURN) | (_plans.c.placed > _plans.c.came + _plans.c.absent))
+    .order_by(_plans.c.number)
+)
+_RESOLVED_SINCE = sql.select(resolved_table).where(resolved_table.c.batch >= sql.bindparam("turn"))
+_LOCKED = {one: one.with_for_update() for one in (_STUDY_NOW, _TURN_PLANS, _OPEN_PLANS)}
+_TICKET_UPDATE = RowUpdate(_tickets, ("id",), ("state", "plan", "due", "nonce"))
+_PLAN_UPDATE = RowUpdate(_plans, ("number",), ("placed", "came", "absent"))
 Status = Literal[
     "placed", "counted", "full", "late", "spent", "foreign", "replayed", "placeless", "over", "withdrawn"
 ]
@@ -816,9 +865,8 @@ class Store:
 
         Tickets and nonces are read after the lock is held, so that no other transaction changes them.
         """
-        query: Any = sql.select(_study.c.turn, _study.c.over)
-        if self.batches is not None:  # one transaction at a time, because each counts in the same batch
-            query = query.with_for_update()
+        # without the rule "all", one transaction at a time, because each counts in the same batch
+        query = _STUDY_NOW if self.batches is None else _LOCKED[_STUDY_NOW]
         study = connection.execute(query).one()
         plans = [] if study.over else self._open(connection, lock=True)
         tickets = self._known(connection, {one.ticket for one in requests})
@@ -835,21 +883,14 @@ class Store:
         given = plans, tickets, nonces, bool(study.over), now, stays, ends, stored
         if self.batches is None:
             return Requests(*given)
-        rows = connection.execute(
-            sql.select(resolved_table).where(resolved_table.c.batch >= study.turn)
-        ).mappings()
+        rows = connection.execute(_RESOLVED_SINCE, {"turn": study.turn}).mappings()
         return self.batches.requests(int(study.turn), [dict(row) for row in rows], *given)
 
     def _open(self, connection: Connection, *, lock: bool = False) -> list[dict[str, Any]]:
         """Return the open plans: the plans of the current turn, and earlier plans that hold reservations."""
-        turn = sql.select(_study.c.turn).scalar_subquery()
-        is_open = _plans.c.turn == turn
-        if self.batches is not None:
-            is_open = is_open | (_plans.c.placed > _plans.c.came + _plans.c.absent)
-        query = sql.select(*_COUNTS).where(is_open).order_by(_plans.c.number)
-        if lock:
-            query = query.with_for_update()
-        return [dict(row) for row in connection.execute(query).mappings()]
+        query = _TURN_PLANS if self.batches is None else _OPEN_PLANS
+        rows = connection.execute(_LOCKED[query] if lock else query).mappings()
+        return [dict(row) for row in rows]
 
     def _plan_rows(self, connection: Connection, numbers: set[int]) -> list[dict[str, Any]]:
         """Return rows of plans in the form of :meth:`_open`, and lock them."""
@@ -859,18 +900,15 @@ class Store:
     def _known(self, connection: Connection, hashes: set[bytes]) -> dict[bytes, dict[str, Any]]:
         found: dict[bytes, dict[str, Any]] = {}
         for part in _parts(sorted(hashes), _MANY):
-            query = sql.select(_tickets).where(_tickets.c.hash.in_(part))
-            found |= {bytes(row["hash"]): dict(row) for row in connection.execute(query).mappings()}
+            rows = connection.execute(_TICKETS_OF, {"hashes": part}).mappings()
+            found |= {bytes(row["hash"]): dict(row) for row in rows}
         return found
 
     def _nonces(self, connection: Connection, nonces: Sequence[bytes]) -> set[bytes]:
         found: set[bytes] = set()
         for part in _parts(nonces, _MANY):
-            query = sql.select(_messages.c.nonce).where(_messages.c.nonce.in_(part))
-            found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
-            # an open plan can have removed messages
-            query = sql.select(_tickets.c.nonce).where(_tickets.c.nonce.in_(part))
-            found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
+            known = connection.execute(_KNOWN_NONCES, {"nonces": part}).scalars()
+            found |= {bytes(nonce) for nonce in known}
         return found
 
     def mark_expired(self, now: float, closes_after: float | None, stays: float = math.inf) -> int:
@@ -1377,6 +1415,7 @@ class Requests:
         self._stored_messages = dict(stored or {})  # batches of messages that a request withdraws
         self._removed: list[int] = []
         self._plans = {int(plan["number"]): plan for plan in plans}
+        self._read = {number: dict(plan) for number, plan in self._plans.items()}  # as they are stored
         self._tickets, self._nonces = tickets, nonces
         self._over, self._now = over, now
         self._stays, self._ends = stays, ends
@@ -1526,26 +1565,8 @@ class Requests:
             connection.execute(_messages.insert(), self._messages)
         if self._removed:
             connection.execute(_messages.delete().where(_messages.c.ticket.in_(self._removed)))
-        if self._changed:
-            connection.execute(
-                _tickets.update()
-                .where(_tickets.c.id == sql.bindparam("own"))
-                .values({name: sql.bindparam(f"new_{name}") for name in ("state", "plan", "due", "nonce")}),
-                [
-                    {"own": one["id"]} | {f"new_{n}": one[n] for n in ("state", "plan", "due", "nonce")}
-                    for one in self._changed.values()
-                ],
-            )
-        if self._changed and self._plans:
-            connection.execute(
-                _plans.update()
-                .where(_plans.c.number == sql.bindparam("own"))
-                .values({name: sql.bindparam(f"new_{name}") for name in ("placed", "came", "absent")}),
-                [
-                    {"own": number} | {f"new_{n}": plan[n] for n in ("placed", "came", "absent")}
-                    for number, plan in self._plans.items()
-                ],
-            )
+        _TICKET_UPDATE.write(connection, self._changed.values())
+        _PLAN_UPDATE.write(connection, (one for n, one in self._plans.items() if one != self._read[n]))
         for number, gone in self._ended.items():
             connection.execute(
                 _plans.update().where(_plans.c.number == number).values(absent=_plans.c.absent + gone)
