@@ -381,7 +381,9 @@ def _stated(text: str) -> str:
 
 
 def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
-    """Return the columns of all files. Raises ``ValueError`` for missing columns or rows, or mixed types."""
+    """Return the columns of all files. Raises ``ValueError`` for missing columns or rows, malformed lines, or
+    mixed types.
+    """
     columns = schema.columns
     types: dict[str, Any] = dict.fromkeys(wanted, pa.float64())
     types[columns.action] = pa.int64() if schema.action_labels is None else pa.string()
@@ -398,6 +400,13 @@ def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
             pa.table({one: flat(part[one]) for one in wanted})
             for part in place.batches(wanted, BATCH_ROWS, types)
         ]
+        if place.malformed:  # the lines were skipped, and the number of rows is published
+            line = place.malformed[0]
+            raise DataError(
+                f"{Path(place.name).name} line {line}: must have as many fields as the header. Offending "
+                f"rows in total: malformed line: {len(place.malformed)}",
+                {"malformed line": len(place.malformed)}, ("malformed line", line),
+            )  # fmt: skip
     parts = [part for part in parts if part.num_rows]
     if not parts:
         raise ValueError("log: must have rows")
