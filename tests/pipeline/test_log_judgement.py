@@ -167,6 +167,18 @@ def test_files_with_different_types_are_refused(tmp_path):
         judge(tmp_path / "out", [tmp_path / "a.parquet", tmp_path / "b.csv"], of=schema("person"))
 
 
+@pytest.mark.parametrize(
+    "change", [lambda line: line + ",9", lambda line: line[:-5], lambda line: '"' + line]
+)
+def test_lines_with_a_wrong_number_of_fields_are_refused(tmp_path, change):
+    """If such lines were skipped, the published number of users would depend on one user's record."""
+    lines = frame(100, planned=0.25).to_csv(index=False).splitlines()
+    lines[7] = change(lines[7])
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(DataError, match=r"log.csv line \d+: must have as many fields as the header"):
+        judge(tmp_path / "out", str(tmp_path / "log.csv"), anyway=True)
+
+
 def test_synthetic_users_are_refused(tmp_path):
     table = pa.Table.from_pandas(frame())
     marked = table.replace_schema_metadata({MARK: json.dumps({"dataset": "clicks"})})

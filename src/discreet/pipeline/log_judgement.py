@@ -266,21 +266,11 @@ def _read(
     places = places_of(where, text, how.get("sql"), how.get("reads"))
     check_mark(((place.name, mark_of(place)) for place in places), schema.dataset, allowed=False)
     check_rules(local_files(places), schema.dataset, ledger)
+    wanted, identified = _wanted(places, schema, chosen)
     columns = schema.columns
-    if chosen in (columns.action, columns.reward, columns.user):
-        raise ValueError(f"policy = {name!r}: must name a column of probabilities of the policy")
-    wanted = {columns.action, columns.reward, *schema.context.read, *(() if chosen is None else (chosen,))}
-    identified = [columns.user in place.names([*wanted, columns.user]) for place in places]
-    if any(identified) != all(identified):
-        raise ValueError(f"{columns.user!r}: must be a column of all files of the log, or of none")
-    if not any(identified) and schema.unit != IMPRESSION:
-        raise ValueError(
-            f"unit = {schema.unit!r}: must be {IMPRESSION!r} for a log without a column {columns.user!r}"
-        )
-    wanted |= {columns.user} if any(identified) else set()
     table = _table(places, sorted(wanted), schema)
     rows = table.num_rows
-    if any(identified) and pc.count_distinct(table[columns.user], mode="all").as_py() < rows:
+    if identified and pc.count_distinct(table[columns.user], mode="all").as_py() < rows:
         raise DataError(
             f"column {columns.user!r}: a {schema.unit} has several rows: keep one row of each, or declare "
             f'unit = "{IMPRESSION}" and leave this column out of the log (then the guarantee is for one row, '
@@ -288,7 +278,7 @@ def _read(
             {"repeated step": rows}, ("repeated step", 0),
         )  # fmt: skip
     plain = {one: table[one] for one in table.column_names if one != chosen or one in schema.context.read}
-    if not any(identified):
+    if not identified:
         plain[columns.user] = pa.array(np.arange(rows))
     plain |= {
         columns.episode: pa.array(np.zeros(rows, np.int64)),
@@ -314,8 +304,31 @@ def _read(
     same = rule is not None and rule[2] == schema.dataset
     named = {"name": name if rule is None else rule[1].name, "file": None if rule is None else str(rule[1])}
     named["privacy"] = None if rule is None else rule[3]
-    facts = {"policy": {**named, "same_dataset": same}, "identified": bool(any(identified))}
+    facts = {"policy": {**named, "same_dataset": same}, "identified": identified}
     return question.weights(probability, logged), visits.targets, facts
+
+
+def _wanted(places: Any, schema: Schema, chosen: str | None) -> tuple[set[str], bool]:
+    """Return the columns to read, and True if the log has a column of users.
+
+    chosen : column of the policy's probabilities, or None. Raises ``ValueError`` if these columns cannot be
+    used.
+    """
+    assert schema.context is not None
+    columns = schema.columns
+    if chosen in (columns.action, columns.reward, columns.user):
+        raise ValueError(
+            f"policy = {_COLUMN + str(chosen)!r}: must name a column of probabilities of the policy"
+        )
+    wanted = {columns.action, columns.reward, *schema.context.read, *(() if chosen is None else (chosen,))}
+    identified = [columns.user in place.names([*wanted, columns.user]) for place in places]
+    if any(identified) != all(identified):
+        raise ValueError(f"{columns.user!r}: must be a column of all files of the log, or of none")
+    if not any(identified) and schema.unit != IMPRESSION:
+        raise ValueError(
+            f"unit = {schema.unit!r}: must be {IMPRESSION!r} for a log without a column {columns.user!r}"
+        )
+    return wanted | ({columns.user} if any(identified) else set()), any(identified)
 
 
 def _probabilities(table: pa.Table, name: str) -> Floats:
@@ -368,7 +381,9 @@ def _stated(text: str) -> str:
 
 
 def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
-    """Return the columns of all files. Raises ``ValueError`` for missing columns or rows, or mixed types."""
+    """Return the columns of all files. Raises ``ValueError`` for missing columns or rows, malformed lines, or
+    mixed types.
+    """
     columns = schema.columns
     types: dict[str, Any] = dict.fromkeys(wanted, pa.float64())
     types[columns.action] = pa.int64() if schema.action_labels is None else pa.string()
@@ -385,6 +400,13 @@ def _table(places: Any, wanted: list[str], schema: Schema) -> pa.Table:
             pa.table({one: flat(part[one]) for one in wanted})
             for part in place.batches(wanted, BATCH_ROWS, types)
         ]
+        if place.malformed:  # the lines were skipped, and the number of rows is published
+            line = place.malformed[0]
+            raise DataError(
+                f"{Path(place.name).name} line {line}: must have as many fields as the header. Offending "
+                f"rows in total: malformed line: {len(place.malformed)}",
+                {"malformed line": len(place.malformed)}, ("malformed line", line),
+            )  # fmt: skip
     parts = [part for part in parts if part.num_rows]
     if not parts:
         raise ValueError("log: must have rows")
