@@ -33,7 +33,7 @@ class FreshNoiseChannel(ExactChannel):
 
     @property
     def separate_noise(self) -> bool:
-        """True: each measurement has noise of its own."""
+        """True, because each measurement has separate noise."""
         return True
 
     def start(self) -> State:

@@ -72,7 +72,7 @@ class Channel(ABC):
 
     @property
     def separate_noise(self) -> bool:
-        """True if each batch has noise of its own, which does not depend on the number of records."""
+        """True if each batch has separate noise that does not depend on the number of records."""
         return False
 
     # ------------------------------------------------------------------------------- state
