@@ -46,13 +46,12 @@ def gamble(
 ) -> TabularMDP:
     """Return an environment with one safe action that has a small reward, and several risky actions.
 
-    The states are *choosing*, *won* and *lost*, and the first state is *choosing*. There, the safe action has
-    mean reward ``safe`` and does not change the state. Every risky action has reward 0 and leads to *won* or
-    *lost*, which are absorbing. At every step, the reward is 1 in *won* and 0 in *lost*.
+    The states are *choosing*, *won* and *lost*, and the first state is *choosing*. In *choosing*, the safe
+    action has mean reward ``safe`` and does not change the state. Every risky action has reward 0 and leads
+    to *won* or *lost*, which are absorbing. At every step, the reward is 1 in *won* and 0 in *lost*.
 
-    A risky action at the first step has the same expected return as H safe actions if it wins with
-    probability safe H / (H - 1). The best risky action wins with probability safe H / (H - 1) + ``chance``,
-    and all others with half of this probability.
+    The best risky action wins with probability safe H / (H - 1) + ``chance``; with the first term alone, its
+    return equals that of H safe actions. All other risky actions win with half of the best probability.
 
     Parameters
     ----------

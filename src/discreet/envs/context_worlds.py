@@ -28,7 +28,7 @@ class ContextWorld:
     ----------
     name : str
     features : FeatureMap
-        Public feature map that learners use. The mean rewards need not be linear in these features.
+        Public feature map that learners use.
     draw : function (n, generator) -> contexts (n, *features.shape)
         Distribution of users' contexts.
     means : function contexts -> mean rewards (n, A) in [0, 1]

@@ -5,7 +5,7 @@ rewards onto [0, 1]. In the MDP, every step after the end of an episode has the 
 reward
 0. Therefore returns over H steps are mapped affinely too: mapped return = H offset + scale * original return.
    The
-map preserves the order of policies by value.
+The map preserves the order of policies by value.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ def _limit(env: Any, label: str) -> Any:
 def to_gymnasium(mdp: TabularMDP, seed: int | None = None) -> gymnasium.Env[np.int64, np.int64]:
     """Return ``mdp`` as a ``gymnasium.Env`` with Discrete spaces and rewards in [0, 1].
 
-    Episodes are truncated after H steps. They terminate earlier in a terminal state with reward 0. The dict
-    ``info`` has two entries: ``step``, which is h, and ``action_mask`` (A,) int8. An inadmissible action
-    raises ``ValueError``. If the first call of ``reset`` has no seed, it uses ``seed``.
+    Episodes are truncated after H steps. Episodes terminate earlier in a terminal state with reward 0. The
+    dict ``info`` has two entries: ``step``, which is h, and ``action_mask`` (A,) int8. An inadmissible action
+    raises ``ValueError``. ``seed`` is used if the first call of ``reset`` has no seed.
     """
     _gymnasium()
     from discreet.envs.to_gymnasium import TabularEnv
@@ -138,10 +138,7 @@ def _gymnasium() -> Any:
 
 
 def _made(env_id: Any, options: dict[str, Any]) -> Any:
-    """Return ``env_id`` if it is an environment. Otherwise create the environment with this name.
-
-    options : arguments for ``gymnasium.make``. Arguments that are None are not passed.
-    """
+    """Return ``env_id`` if it is an environment. Otherwise create the environment with this name."""
     gymnasium = _gymnasium()
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(env_id, gymnasium.Env):
@@ -198,8 +195,7 @@ def _items(table: Any) -> Iterable[tuple[int, Any]]:
 def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
     """Return the entries of a Gymnasium table ``P``, the number of states, and the list of terminal states.
 
-    declared : smallest number of states that can be returned. States without actions get absorbing
-    transitions with reward 0.
+    States without actions get absorbing transitions with reward 0.
     """
     rows = [*_entries(table)]
     if not rows:

@@ -2,7 +2,7 @@
 
 A device clips a reward X to [-B, B] and sends X_B / (2 B) + 1/2, which is in [0, 1]. The function
 :func:`heavy_tailed` returns an MDP with these mapped rewards. Regret is computed from the mapped means of X
-without clipping (``true_rewards``), so it includes the loss due to clipping.
+without clipping (``true_rewards``), so regret includes the loss due to clipping.
 
 The distribution of X_B is replaced by a distribution on 65 values with the same mean.
 """

@@ -3,7 +3,7 @@
 The MDP has 716 states (713 clusters of patients, then death, survival and the end) and 25 actions (5 levels
 of fluids times 5 levels of vasopressors). An action is admissible in a state if clinicians took it there
 often enough. There are 2 313 admissible pairs. The value of a policy is the probability of survival within H
-steps. The data files are read from the ``icu-sepsis`` wheel, which is not imported.
+steps.
 
 Values at H = 20 (in brackets at H = 500) are 0.685 (0.780) for the uniform policy, 0.692 (0.782) for the
 expert policy in the wheel, and 0.792 (0.875) for the optimal policy.
@@ -92,8 +92,7 @@ def _assets() -> Path:
 def _admissible(assets: Path) -> NDArray[np.bool_]:
     """Return the (716, 25) mask of admissible pairs.
 
-    assets : folder with the file ``admissible_actions.txt``. Its first line has the number of admissible
-    actions of each state. Each further line has the admissible actions of one state.
+    assets : folder with the file ``admissible_actions.txt``.
     """
     counts, *lines = (assets / "admissible_actions.txt").read_text().splitlines()
     mask = np.zeros((len(counts.split()), 25), dtype=bool)

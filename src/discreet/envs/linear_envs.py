@@ -141,8 +141,9 @@ def hypercube_mdp(
 
     The features are ``phi(j + 1 | j, a) = (a0 (1 - delta), -b0 a)``, ``phi(H + 1 | j, a) = (a0 delta, b0
     a)``, and ``phi(x | x, a) = (a0, 0)`` in the absorbing states x. The weights are ``w_h = (1 / a0, mu_h /
-    b0)``, with a0^2 = 1 / (1 + D) and b0^2 = gap / (1 + D). Then C_w = 1 + D. The bounds F01 and F+- are
-    suprema that are computed by enumeration; F01 <= 1 and F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
+    b0)``, with a0^2 = 1 / (1 + D) and b0^2 = gap / (1 + D). The bound C_w is 1 + D. The bounds F01 and F+-
+    are suprema that are computed by enumeration; F01 <= 1 and F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 +
+    D).
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def hypercube_mdp(
         Absolute value of the coordinates of mu_h, above 0, with D <= min(delta, 1 - delta). None: delta / (2
         (d - 1)), half of the largest allowed value.
     seed : int
-        Seed of the signs of mu (H, d - 1), at least 0. Each sign is one draw of ``integers(2)``.
+        Seed of the signs of mu (H, d - 1), at least 0.
 
     Raises
     ------

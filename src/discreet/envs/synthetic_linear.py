@@ -6,9 +6,8 @@ a = 0 are both true or both false, and 0 otherwise. P_h(0 | s, a) is alpha_{h,1}
 if delta = 0.
 
 The features are divided by sqrt(7), because the paper's algorithm and noise assume ||phi|| <= 1. The option
-``raw_features`` keeps the features of the paper, with ||phi||^2 = popcount(a) + 1. Codes up to 99 need 7 of
-the 8 bits, so one coordinate is 0 everywhere, and the feature covariance is singular (``Features.dead``). The
-paper does not state the order of the bits.
+``raw_features`` keeps the features of the paper, with ||phi||^2 = popcount(a) + 1. One coordinate is 0
+everywhere, so the feature covariance is singular (``Features.dead``).
 """
 
 from __future__ import annotations

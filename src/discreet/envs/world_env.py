@@ -95,9 +95,8 @@ def _space(states: int, table: NDArray[np.float32] | None, timed: bool) -> gymna
 class VectorWorld(VectorEnv):
     """Many environments with a common compiled step. See ``WorldModel.vector_env``.
 
-    When an episode ends, the next episode begins in the same step (``AutoresetMode.SAME_STEP``). The
-    observation is then the first observation of the new episode. Where the mask ``info["_final_obs"]`` is
-    True, ``info["final_obs"]`` has the last observation of the old episode.
+    When an episode ends, the next episode begins in the same step (``AutoresetMode.SAME_STEP``). Where the
+    mask ``info["_final_obs"]`` is True, ``info["final_obs"]`` has the last observation of the old episode.
 
     Parameters
     ----------
@@ -203,7 +202,7 @@ class VectorWorld(VectorEnv):
 
 
 class WorldEnv(gymnasium.Env[Any, np.int64]):
-    """One environment. See ``WorldModel.env``; :class:`VectorWorld` describes the parameters."""
+    """One environment. :class:`VectorWorld` describes the parameters."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 

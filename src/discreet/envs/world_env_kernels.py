@@ -1,7 +1,4 @@
-"""Compiled steps of many environments at once. Next states are drawn by binary search in cumulative rows.
-
-Each environment has a separate random stream at the address (seed, environment).
-"""
+"""Compiled steps of many environments at once."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ class WorldTables(NamedTuple):
 
 
 class WorldState(NamedTuple):
-    """State of n environments. The arrays are changed in place."""
+    """State of n environments."""
 
     state: Ints
     step: Ints
@@ -81,8 +78,7 @@ def step_environments(tables: WorldTables, actions: Ints, timed: bool, now: Worl
 
     timed : True if the horizon terminates episodes, False if it truncates them.
 
-    Returns -1, or the index of the first environment whose action does not exist. In the second case, no
-    environment changes.
+    Returns -1, or the index of the first environment whose action does not exist.
     """
     n, entries = now.state.shape[0], tables.successor.shape[0]
     for i in range(n):

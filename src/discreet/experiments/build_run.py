@@ -1,7 +1,4 @@
-"""Construction of environment, learner and privatizer from a configuration, and preparation of the run.
-
-Names and options are looked up in :mod:`discreet.registry`.
-"""
+"""Construction of environment, learner and privatizer from a configuration, and preparation of the run."""
 
 from __future__ import annotations
 
@@ -66,7 +63,7 @@ def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str
 def resolved(config: RunConfig) -> RunConfig:
     """Check the names in a configuration, and return a copy with typed options that :func:`route` assigned.
 
-    If the privatizer has no budget, epsilon and delta are removed. Raises ``ValueError`` in the same cases as
+    Epsilon and delta are removed if the privatizer has no budget. Raises ``ValueError`` in the same cases as
     :func:`discreet.registry.build` and :func:`route`.
     """
     for module in config.plugins:
@@ -158,7 +155,7 @@ def sweep(
     Raises
     ------
     ValueError
-        If any configuration is invalid. In this case, no run is started.
+        If any configuration is invalid. Then no run is started.
     """
     from discreet.experiments import sweep as sweeps
     from discreet.experiments.engine import Engine as Seam

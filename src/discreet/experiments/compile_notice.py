@@ -12,7 +12,7 @@ __all__ = ["announce", "in_workers"]
 
 
 class _Announcer(Listener):
-    """Listener that announces the first compilation of a run. Loading from the cache is not announced."""
+    """Listener that announces the first compilation of a run."""
 
     def __init__(self, say: Callable[[], None], said: Any) -> None:
         self.say, self.said, self.here = say, said, False
@@ -42,8 +42,6 @@ def announce(say: Callable[[], None], said: Any = None) -> None:
     ----------
     say : a function of a module, so that it can be sent to workers.
     said : flag that all processes share, set after the announcement. None for a process that is not a worker.
-
-    Only the first call in a process has an effect.
     """
     global _announcer
     if _announcer is not None:

@@ -1,8 +1,8 @@
 """Simulation of users with real-valued contexts, for contextual bandits.
 
-Users are simulated in chunks. Under local and shuffle privacy, the sum of the devices' messages is drawn from
-its distribution. With ``stepwise``, every device randomizes its own record. The regret of a user is the
-highest mean reward in the user's context minus the mean reward of the user's action.
+Under local and shuffle privacy, the sum of the devices' messages is drawn from its distribution. With
+``stepwise``, every device randomizes its own record. The regret of a user is the highest mean reward in the
+user's context minus the mean reward of the user's action.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ContextSetup:
     episodes : int
         Number of users K.
     by : "auto", "episode" or "batch"
-        Mode of simulation. Under local privacy, "episode" simulates each device, as ``stepwise`` does.
+        Mode of simulation. Under local privacy, "episode" simulates each device.
     stepwise : bool
         If True, users' records are submitted one by one.
 
@@ -169,7 +169,7 @@ class ContextSetup:
     ) -> tuple[SeedRun, Any]:
         """Simulate like :meth:`run`. Returns the run, and the learner's state after its last release.
 
-        seed, run : seed of the study, and number of the run. Each pair has its own random numbers.
+        seed, run : seed of the study, and number of the run.
 
         progress, stop : as in :meth:`run`. Raises ``InterruptedError`` if ``stop`` is set.
         """

@@ -1,9 +1,8 @@
 """Execution of runs in this process, in local worker processes, or on a cluster engine.
 
-An :class:`Engine` is a standard executor (:mod:`concurrent.futures`) with its number of parallel tasks. The
-result of a call depends only on settings and seed, not on the engine.
+An :class:`Engine` is a standard executor (:mod:`concurrent.futures`) with its number of parallel tasks.
 
-* Short items share a task. The items of a task are expected to take at most :attr:`Engine.together` seconds.
+* Short items share a task.
 * If a worker fails, the items of its task are run again, at most :data:`RETRIES` times.
 * Workers must have the same code as the sender; a worker with other versions raises an error.
 * If the caller stops reading results (or the user presses Ctrl-C), the tasks that have not started are
@@ -135,8 +134,6 @@ class Engine(AbstractContextManager["Engine"]):
     def check(self, versions: Mapping[str, str]) -> None:
         """Raise an error if a worker runs another version of the code.
 
-        Engines that cannot query all workers do nothing.
-
         versions : versions of the code in this process, by name.
 
         Raises :class:`EngineError` with the versions that differ.
@@ -209,10 +206,7 @@ class _Queue(Generic[R]):
         return bool(self._waiting)
 
     def next(self) -> Parts:
-        """Remove the items of the next task from the queue, and return them by job.
-
-        The result is empty if ``take`` accepts none of the waiting items.
-        """
+        """Remove the items of the next task from the queue, and return them by job."""
         task, count, new, seconds = dict[int, list[int]](), 0, 0, 0.0
         most = self._most()
         while self._waiting and count < most:

@@ -5,7 +5,7 @@ Linear learners assume
     P_h(s' | s, a) = phi(s, a)^T mu_h(s')   and   r_h(s, a) = phi(s, a)^T theta_h
 
 (linear mixtures: P_h(s' | s, a) = phi(s' | s, a)^T w_h). If these equations do not hold, linear learners
-learn a wrong model, regardless of noise and number of users.
+learn a wrong model.
 
 **A known MDP** (simulation): the transition probabilities and rewards of the MDP are projected onto the
 features. The largest residual of the least squares fit is 0 if and only if the map fits.
@@ -20,10 +20,9 @@ absolute noise in all cells, and E_N bounds the absolute noise in all sums N
 
 by Hoeffding's inequality and a union bound over cells and over n. The inequality also holds if policies
 depend on earlier users. The map is refuted if, for some h and s', no vector mu_h(s') gives probabilities in
-all intervals. For each (h, s'), a linear program computes the smallest amount by which these intervals must
-be widened. A map that fits is refuted with probability at most p (with rewards, p is split between
-transitions and rewards). A map that is not refuted need not fit: state-action pairs that few users visited
-cannot refute a map.
+all intervals. A map that fits is refuted with probability at most p (with rewards, p is split between
+transitions and rewards). A map that is not refuted need not fit, because pairs that few users visited cannot
+refute a map.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Lock files with which several processes share the work of one folder.
 
-A process that wants to compute a file creates a lock file, called claim, in the same folder. It touches the
-claim every few seconds, and removes it when the result is stored. Another process takes over a claim if the
-claiming process has ended, or has not touched the claim for ``STALE`` seconds.
+A process that computes a file creates a lock file, called a claim, in the same folder. The process touches
+the claim every few seconds, and removes the claim when the result is stored. Another process takes over a
+claim if the claiming process has ended, or has not touched the claim for ``STALE`` seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STALE = 120.0  # Seconds without a touch after which another process takes over 
 
 
 class Claims(AbstractContextManager["Claims"]):
-    """Claims of this process on files to be computed. The folders of these files must exist."""
+    """Claims of this process on files to be computed."""
 
     def __init__(self) -> None:
         self._held, self._lock = set[Path](), threading.Lock()
@@ -76,10 +76,7 @@ class Claims(AbstractContextManager["Claims"]):
             return tuple(self._held)
 
     def _gone(self, path: Path) -> bool:
-        """Return True if the claim was abandoned.
-
-        The process that made the claim has then ended, or has not touched the claim for ``STALE`` seconds.
-        """
+        """Return True if the claim was abandoned."""
         try:
             touched = path.stat().st_mtime
             holder = json.loads(path.read_text("utf-8"))

@@ -1,7 +1,7 @@
 """Fused driver: one compiled loop over releases, for every learner and every privatizer.
 
 The loop calls the same kernels as the stepwise Python loop, in the same order and with the same random
-numbers. A fused run therefore equals a stepwise run bit for bit.
+numbers.
 """
 
 from __future__ import annotations
@@ -158,11 +158,7 @@ def run_releases(
     truth: Truth, stream: Stream, side: Side, scratch: Scratch, record: Record, environment: Words,
     first: int, last: int, by_batch: bool,
 ) -> None:  # fmt: skip
-    """Simulate the releases ``first`` to ``last - 1``, and the users after each release.
-
-    ``stream``, ``side.memory`` and ``record`` hold the state between calls, so a run can be split into
-    several calls.
-    """
+    """Simulate the releases ``first`` to ``last - 1``, and the users after each release."""
     # Arrays are read from their tuples only once, because each access in a loop would update reference
     # counts.
     world, start_values, gaps = truth.world, truth.start_values, truth.gaps

@@ -50,8 +50,7 @@ def said_options(options: Mapping[str, Any], *first: str | None) -> str:
 def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
     """Return one label per result, and a string with the options that all results share.
 
-    The labels do not contain the shared options. Labels of different runs are made distinct by the settings
-    that differ.
+    Labels of different runs are made distinct by the settings that differ.
     """
     given = [_in_label(result) for result in results]
     shared = {k: v for k, v in given[0].items() if v is not None and all(g.get(k) == v for g in given)}

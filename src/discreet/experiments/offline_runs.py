@@ -2,8 +2,8 @@
 
 A data set contains records of users (:class:`~discreet.core.trajectories.Trajectories`), or describes n
 simulated users of a known MDP (:class:`SimulatedDataset`). The counts of simulated users are drawn from their
-exact joint distribution (:func:`discreet.envs.rollouts.rollout.batch_counts`). With secure noise, they are
-simulated one by one.
+exact joint distribution (:func:`discreet.envs.rollouts.rollout.batch_counts`). With secure noise, the users
+are simulated one by one.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class SimulatedDataset:
     mdp : TabularMDP
     behaviour : deterministic (H, S) or stochastic (H, S, A) policy that the users follow
     users : number of users, n, from 1 to 1e10
-    seed, run : seed and index of the repetition, which determine the users' random numbers. The noise has
-        independent random numbers
+    seed, run : seed and index of the repetition, from which the users' random numbers are derived. The noise
+        has independent random numbers
 
     Raises
     ------

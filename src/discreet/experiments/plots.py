@@ -100,7 +100,7 @@ def draw_regret(
 
 
 def _width(i: int, curves: int) -> float:
-    """Return the width of the line of curve ``i``. Later curves are thinner."""
+    """Return the width of the line of curve ``i``."""
     return 1.4 if curves < 2 else 2.4 - 1.2 * i / (curves - 1)
 
 

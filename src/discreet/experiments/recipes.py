@@ -72,11 +72,7 @@ def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
 def _preset(
     learner: RegisteredPart | None, privatizer: RegisteredPart | None
 ) -> tuple[str | None, dict[str, Any]]:
-    """Return the preset of the configuration, and options that set the presets of single parts.
-
-    If the same preset applies to both parts, the options are empty. Otherwise the preset is None, and each
-    part with a preset has an option ``learner.preset`` or ``privatizer.preset``.
-    """
+    """Return the preset of the configuration, and options that set the presets of single parts."""
     parts = {"learner": learner or RegisteredPart(""), "privatizer": privatizer or RegisteredPart("")}
     asked = {kind: part.preset for kind, part in parts.items()}
     for word in dict.fromkeys((*asked.values(), None)):
@@ -92,10 +88,7 @@ def _is_fixed(name: str, learner: RegisteredPart, privatizer: RegisteredPart) ->
 
 
 def _own_options(part: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass object that differ from their defaults and have simple values.
-
-    A simple value is a boolean, a number or a string.
-    """
+    """Return the fields of a dataclass object that differ from their defaults and have simple values."""
     if not dataclasses.is_dataclass(part) or isinstance(part, type):
         return {}
     now = {one.name: getattr(part, one.name, None) for one in dataclasses.fields(part) if one.init}

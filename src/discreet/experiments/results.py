@@ -1,14 +1,14 @@
 """Results of a run over several seeds, in memory and on disk.
 
-A folder contains one run. Its files are ``config.toml`` (the configuration that repeats the run),
-``guarantee.json`` (the privacy statement), ``about.json`` (labels and reference values), and one file per
-seed, such as ``seeds/run-00007.parquet``. A seed's file has the columns ``run, episode, regret, gap_regret``.
-Every file is written under a temporary name and then renamed, so no file is incomplete.
+The folder of a run has the files ``config.toml`` (the configuration that repeats the run), ``guarantee.json``
+(the privacy statement), ``about.json`` (labels and reference values), and one file per seed, such as
+``seeds/run-00007.parquet``. Every file is written under a temporary name and then renamed, so no file is
+incomplete.
 
 In memory, regrets are in the reward units of the environment. The Parquet files contain regrets for rewards
 that are mapped to [0, 1]; divide them by ``reward_scale`` in ``about.json`` to obtain the environment's
-units. Regret is computed from the exact data of simulated users, and the privacy guarantee does not protect
-it.
+units. The privacy guarantee does not protect regret, which is computed from the exact data of simulated
+users.
 """
 
 from __future__ import annotations
@@ -564,7 +564,7 @@ class RunFolder:
         return tuple(sorted(int(name.group(1)) for name in names if name))
 
     def seed_path(self, run: int) -> Path:
-        """Return the path of a repetition's file. The file need not exist."""
+        """Return the path of a repetition's file."""
         return self.path / _SEEDS / f"run-{run:05d}.parquet"
 
     def write(self, seed_run: SeedRun) -> None:
@@ -632,10 +632,7 @@ def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> 
 
 
 def _same_guarantee(path: Path, there: Mapping[str, Any] | None, here: Guarantee) -> None:
-    """Raise ``ValueError`` unless a folder's guarantee equals this guarantee.
-
-    The wording of the statement can differ.
-    """
+    """Raise ``ValueError`` unless a folder's guarantee equals this guarantee."""
     earlier = of_guarantee(here, OLDEST)
     older = {name: value for name, value in earlier.items() if name != "holds_if_seed_is_guessed"}
     known = (here.to_dict(), earlier, older)

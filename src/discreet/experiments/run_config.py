@@ -1,7 +1,7 @@
 """Configuration of a run as TOML: all settings that are needed to repeat the run.
 
 A configuration contains only names and options; :mod:`discreet.experiments.build_run` builds objects from
-them. Results of two configurations can be stored in the same folder if their :func:`identity` is equal.
+them.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ class RunConfig:
 def tuned(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return a table of settings in which a tuning is replaced by the learner and options of the tuning.
 
-    ``tuning = "FILE"`` names a file of ``discreet tune``. The learner, preset, plug-ins and options of this
-    file apply, except for settings in ``table``. The description of the tuning is omitted.
+    ``tuning = "FILE"`` in ``table`` names a file of ``discreet tune``. The learner, preset, plug-ins and
+    options of this file apply, except for settings that ``table`` has.
 
     folder : folder in which a relative path begins.
 
@@ -228,8 +228,7 @@ def table_key(table: Mapping[str, Any]) -> str:
 def identity(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a configuration table on which the result of each seed depends.
 
-    The number of seeds is excluded. The result is a flat table with dotted keys. It includes the hash of the
-    compiled code if ``table`` has this hash.
+    The result is a flat table with dotted keys, without the number of seeds.
     """
     flat = {
         key: list(value) if isinstance(value, tuple) else value

@@ -59,7 +59,7 @@ class Range:
         return f"{self.low:g} to {self.high:g}, {'log-uniform' if self.log else 'uniform'}"
 
     def at(self, place: float) -> Any:
-        """Return the value at a position in [0, 1) of the range. Numbers are rounded to four digits."""
+        """Return the value at a position in [0, 1) of the range."""
         if self.values:
             return self.values[int(place * len(self.values))]
         if self.log:
@@ -229,7 +229,7 @@ def draw(space: Mapping[str, Range], seed: int, trial: int, attempt: int = 0) ->
     """Return the options of one trial.
 
     Each option is drawn with probability 1/2, and otherwise keeps its default. If no option would be drawn,
-    all options are drawn. The value of an option depends only on the arguments and on the name of the option.
+    all options are drawn.
 
     Parameters
     ----------

@@ -98,7 +98,7 @@ class Setup:
         ``auto`` simulates by batches if the learner's schedule has at least 50 users per batch on average.
         For sums of features, there must also be at most 2^26 transition counts H R S; ``batch`` raises
         ``ValueError`` if there are more. If the query contains first visits, returns of groups or clipped
-        rewards, every user is simulated, for every value of ``by``.
+        rewards, every user is simulated for every value of ``by``.
     stepwise : bool
         If True, use the stepwise Python loop even if the compiled loop supports the experiment.
     """
@@ -396,10 +396,7 @@ def _record(
 
 
 def _added_at_once(setup: Setup, session: Session) -> bool:
-    """Return True if the sums of all further plans of a batch can be submitted together.
-
-    This is possible if a plan affects only the users' actions, and not which sums are released.
-    """
+    """Return True if the sums of all further plans of a batch can be submitted together."""
     counted = isinstance(setup.query, CountQuery) and not setup.query.steered
     return counted and setup.privatizer.trust != "local" and reports_of(session) is None
 
@@ -538,8 +535,7 @@ def iterate_runs(
 
     Fused runs are executed in threads of this process. Stepwise runs begin in this process, and continue in
     worker processes if they take long or if ``workers`` is given. If ``executor`` is given, it executes all
-    runs. ``progress(run, users)`` can be called from other threads. ``take`` is called before each run; if it
-    returns False, the run is left out.
+    runs. ``take`` is called before each run; if it returns False, the run is left out.
     """
     checks.integer("seed", seed, 0)
     wanted = processors() if workers is None else checks.integer("workers", workers, 1)
@@ -627,10 +623,7 @@ class _Outgrown(Exception):
 def _here_while_quick(
     setup: Setup, seed: int, runs: Sequence[int], progress: Progress | None, mine: Callable[[int], bool]
 ) -> Iterator[SeedRun]:
-    """Simulate runs in this process until they have taken as long as worker processes need to start.
-
-    The run in progress is then stopped, and the caller must simulate it again.
-    """
+    """Simulate runs in this process until they have taken as long as worker processes need to start."""
     spent = 0.0
     for i, run in enumerate(runs):
         if not mine(run):
@@ -728,7 +721,7 @@ def simulate(
     mdp : TabularMDP or ContextWorld. The environment, such as ``dr.make("riverswim")``.
     learner, privatizer : frozen dataclass objects
         The learner and the privatizer, such as ``dr.DPUCBVI()`` and ``dr.Central(epsilon=1.0)``.
-    episodes : int. K, the number of users in one run, at most 1e10. Each user has one episode.
+    episodes : int. K, the number of users in one run, at most 1e10.
     seeds, seed : int
         Number of repetitions, and the seed from which the random keys of all repetitions are derived.
     by : "auto", "episode" or "batch"
@@ -737,15 +730,14 @@ def simulate(
     workers : int, optional
         Number of parallel runs (default: the number of processors). The results do not depend on ``workers``.
     stepwise : bool
-        If True, use the stepwise Python loop. It is slower than the compiled loop, and its results are bit
-        for bit the same.
+        If True, use the stepwise Python loop. The results are bit for bit the same as with the compiled loop.
     progress : bool or callable
         If True, show a bar on standard error. A function is called with (run, number of users simulated so
         far), possibly from other threads.
     executor : concurrent.futures.Executor or Engine, optional
         Executes the runs instead of threads and processes of this machine. Examples are an executor of loky
         or mpi4py, Dask's ``client.get_executor()``, and ``dr.experiments.open_engine("ray")``. ``workers`` is
-        then the number of tasks that the executor runs in parallel. The caller must close the executor.
+        then the number of parallel tasks. The caller must close the executor.
     label : name of the run in figures and tables; by default, the learner, its preset and its options
 
     Returns

@@ -1,8 +1,8 @@
 """Statistics over seeds: means, medians and paired differences, each with a 95 % interval.
 
-The interval of a mean is a Student's t interval. The ends of the interval of a median are two order
-statistics, with at least the stated coverage for every distribution. At 95 %, the interval of a median needs
-at least six seeds, and is otherwise omitted.
+The interval of a mean is Student's t interval. The ends of the interval of a median are two order statistics,
+with at least the stated coverage for every distribution. At 95 %, the interval of a median needs at least six
+seeds, and is otherwise omitted.
 
 Sources: Conover, Practical Nonparametric Statistics, section 3.2 (order statistics); Fisher (1935; sign
 flips).
@@ -126,9 +126,8 @@ def ratio_interval(
 ) -> Interval:
     """Return the ratio of the means of two vectors of n paired values, with an interval.
 
-    The interval is a Student's t interval of the logarithm of the ratio, whose error is to first order that
-    of the mean over i of this_i / mean(this) - other_i / mean(other). It is omitted if n = 1. Raises
-    ``ValueError`` if the lengths differ or a mean is not above 0.
+    The interval is a Student's t interval of the logarithm of the ratio, by the delta method. The interval is
+    omitted if n = 1. Raises ``ValueError`` if the lengths differ or a mean is not above 0.
     """
     mine, theirs = _values(this), _values(other)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -155,8 +154,8 @@ def _t_quantile(freedom: int, level: float) -> float:
 def median_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
     """Return the median of n values, with an interval between the order statistics r and n + 1 - r.
 
-    Here r is the largest integer with P(Binomial(n, 1/2) < r) <= (1 - level) / 2. Therefore the coverage is
-    at least ``level``. If no such r exists, the interval is omitted.
+    Here r is the largest integer with P(Binomial(n, 1/2) < r) <= (1 - level) / 2. If no such r exists, the
+    interval is omitted.
     """
     array = np.sort(_values(values))
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -193,8 +192,8 @@ def name_of_test(count: int) -> str:
 def sign_flip_test(differences: Sequence[float] | NDArray[np.float64]) -> float | None:
     """Return the two-sided p-value of the hypothesis that n differences are symmetric about 0; None if n = 1.
 
-    If n is at most 16, the test is exact: the mean is computed under all 2^n sign patterns. For larger n it
-    is Student's t test.
+    If n is at most 16, the test is exact: the mean is computed under all 2^n sign patterns. For larger n, the
+    test is Student's t test.
     """
     array = _values(differences)
     n = array.size

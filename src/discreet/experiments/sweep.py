@@ -18,7 +18,7 @@ it, and can contain more lists::
     epsilon = [1.0, 10.0]
 
 If the value of an option is itself a list, write it as a list of lists. A ``label`` names the runs of its
-``[[runs]]`` table in figures and tables. Finished seeds are not run again.
+``[[runs]]`` table in figures and tables.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def run(
     ----------
     setup : experiment that :func:`discreet.experiments.build_run.prepare` made from ``config``.
     out : result folder; None: results are not stored.
-    workers : number of parallel runs. The results do not depend on this number.
+    workers : number of parallel runs.
     progress : function that is called with (run, number of users simulated so far), also for stored seeds.
     chosen : function of a repetition's index; only repetitions for which it returns True are run. The result
         also contains all repetitions that are already in the folder.
@@ -149,8 +149,8 @@ def run_each(
 ) -> list[Result]:
     """Call :func:`run` for each configuration in turn, in this process and its workers.
 
-    Configurations that other processes have claimed are tried last. ``shown(i)`` returns a context manager
-    that yields the progress callback of the i-th configuration. :func:`run_all` describes ``chosen``.
+    ``shown(i)`` returns a context manager that yields the progress callback of configuration i.
+    :func:`run_all` describes ``chosen``.
     """
     found: dict[int, Result] = {}
     for wait in (False, True):
@@ -252,8 +252,7 @@ def merge(folders: Sequence[Path], out: Path) -> int:
     """Copy the seeds in folders of runs or of sweeps into the folder ``out``.
 
     Returns the number of seeds that were not in ``out`` before. The files of a single run are copied to
-    ``out`` itself, and the runs of sweeps to subfolders of ``out`` with the same names as in the sweep. All
-    folders are checked before a file is written.
+    ``out`` itself, and the runs of sweeps to subfolders of ``out`` with the same names as in the sweep.
 
     Raises
     ------
@@ -423,7 +422,7 @@ class BaselineComparison:
 
 
 class Comparisons(list[BaselineComparison]):
-    """Comparisons of several results with one baseline. Notebooks display a table."""
+    """Comparisons of several results with one baseline."""
 
     def _repr_html_(self) -> str:
         """Return the table as HTML for notebooks, with a caption that explains the numbers in brackets."""

@@ -1,7 +1,6 @@
 """Environments on which options are tuned. The leaderboard uses other environments.
 
-Each entry is (kind, name, environment, options of the environment). CONTEXT_WORLDS is the list for learners
-that read real-valued contexts.
+CONTEXT_WORLDS is the list for learners that read real-valued contexts.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Tuning of a learner's options by random search, with the same effort for every learner.
 
 Trial 0 is the learner with only the options that the user gave. Every further trial draws some of the options
-that are searched (:mod:`discreet.experiments.search_space`). Each trial is simulated in the same
-environments, with the same seeds and the same number of users. The score of a trial is the mean final regret
-divided by the regret of the uniform policy, as geometric mean over the environments. The best trial has the
-smallest score.
+that are searched (:mod:`discreet.experiments.search_space`). The score of a trial is the mean final regret
+divided by the regret of the uniform policy, as geometric mean over the environments.
 
 A tuning changes the guarantee, the released sums or the times of releases only if the user names such an
 option. Reports must use other environments and other seeds (:meth:`Tuning.check_apart`).
@@ -62,8 +60,8 @@ Made = list[tuple["Setup", RunConfig, Path | None]]
 def mark_of(mdp: TabularMDP | ContextWorld) -> str:
     """Return a digest of an environment's transitions, mean rewards and first states.
 
-    If all steps are equal, the digest does not depend on the horizon. Numbers are rounded to 12 digits. In an
-    environment of contexts, the digest is that of 64 contexts and their mean rewards.
+    If all steps are equal, the digest does not depend on the horizon. In an environment of contexts, the
+    digest is that of 64 contexts and their mean rewards.
     """
     digest = hashlib.sha256()
     if isinstance(mdp, ContextWorld):
@@ -347,7 +345,7 @@ class Tuning:
 def _config(
     learner: Any, privatizer: Any, base: Mapping[str, Any], options: Mapping[str, Any] | None
 ) -> RunConfig:
-    """Return the resolved configuration of trial 0. Learner and privatizer are names or objects."""
+    """Return the resolved configuration of trial 0."""
     table: dict[str, Any] = {**base, "options": dict(options or {})}
     plugins = [*base["plugins"]]
     kinds: tuple[tuple[Literal["learner", "privatizer"], Any], ...] = (
@@ -387,11 +385,7 @@ def _same_public(one: Setup, other: Setup, times: bool) -> bool:
 def _trial(
     configs: Sequence[RunConfig], first: Sequence[Setup], space: Mapping[str, Range], number: int, times: bool
 ) -> tuple[dict[str, Any], list[tuple[Setup, RunConfig]]]:
-    """Return the options of a trial, and its experiment and configuration for each environment.
-
-    A draw is repeated if the learner or an environment rejects the options, or if the options change the
-    guarantee or the released sums although this is not allowed.
-    """
+    """Return the options of a trial, and its experiment and configuration for each environment."""
     refused: object = "they change the guarantee, the released sums or the times of releases"
     for attempt in range(_ATTEMPTS):
         drawn = draw(space, configs[0].seed, number, attempt)
@@ -468,7 +462,7 @@ def tune(
     ------
     ValueError
         If an argument is invalid, if the learner has no option to search, or if an environment has no regret.
-        In this case, no run is started.
+        Then no run is started.
     """
     checks.integer("trials", trials, 1)
     found = worlds_of(worlds, learner)
@@ -512,7 +506,7 @@ def _run(
     executor: Executor | Engine | None,
     progress: Callable[[int, int], None] | None,
 ) -> list[Result]:
-    """Simulate all runs. Trials with the same options share their runs."""
+    """Simulate all runs."""
     places: dict[RunConfig, int] = {}
     once = [one for one in runs if places.setdefault(one[1], len(places)) == len(places) - 1]
     if executor is not None:

@@ -66,7 +66,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Play:
-    """Task that simulates repetitions of one experiment. ``build(what)`` is called once per worker.
+    """Task that simulates repetitions of one experiment.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def _begin(stop: Any, initializer: Callable[..., None] | None = None, initargs: 
 
 
 def _end_with_the_sender() -> None:
-    """End this worker process when the process that started it ends. Runs in a separate thread."""
+    """End this worker process when the process that started it ends."""
     if (sender := parent_process()) is not None:
         sender.join()
         os._exit(1)
@@ -215,7 +215,7 @@ class _Processes(Engine):
 def processes(workers: int, sent: bytes = b"") -> Engine:
     """Return an engine of ``workers`` local processes, for the objects pickled in ``sent``.
 
-    The processes import the running script only if an object in ``sent`` is defined there. Raises
-    :class:`NoWorkers` if this import is impossible.
+    The processes import the running script if an object in ``sent`` is defined there. The engine raises
+    :class:`NoWorkers` if this import is needed but impossible.
     """
     return _Processes(workers, script=b"__main__" in sent or b"__mp_main__" in sent)

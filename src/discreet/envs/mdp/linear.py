@@ -110,14 +110,11 @@ class LinearMDP:
 
     @property
     def layout(self) -> Layout:
-        """Return the layout with S, A and H. Every action is admissible."""
+        """Return the layout with S, A and H."""
         return Layout(self.features.states, self.features.actions, self.horizon)
 
     def to_tabular(self) -> TabularMDP:
-        """Return the same MDP as a :class:`TabularMDP`.
-
-        Transition rows are clipped at 0 and normalised.
-        """
+        """Return the same MDP as a :class:`TabularMDP`."""
         rows = _rows(self.features, self.measures)  # changed in place below, because the array can be large
         np.maximum(rows, 0.0, out=rows)
         rows /= rows.sum(axis=-1, keepdims=True)

@@ -1,7 +1,6 @@
 """Linear mixture MDPs: P_h(s' | s, a) = <phi(s' | s, a), w_h> with known features and unknown weights.
 
-Sources: Jia et al. 2020 and Ayoub et al. 2020. :class:`~discreet.mechanisms.features.MixtureFeatures` holds
-the features and their declared bounds.
+Sources: Jia et al. 2020 and Ayoub et al. 2020.
 """
 
 from __future__ import annotations
@@ -109,11 +108,11 @@ class LinearMixtureMDP:
 
     @property
     def layout(self) -> Layout:
-        """Return the layout with S, A and H. Every action is admissible."""
+        """Return the layout with S, A and H."""
         return Layout(self.features.states, self.features.actions, self.horizon)
 
     def to_tabular(self) -> TabularMDP:
-        """Return the same MDP as a :class:`TabularMDP` with features. Transition rows are normalised."""
+        """Return the same MDP as a :class:`TabularMDP` with features."""
         rows = np.maximum(_rows(self.features, self.weights), 0.0)
         return TabularMDP(
             rows / rows.sum(axis=-1, keepdims=True),

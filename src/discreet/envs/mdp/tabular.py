@@ -72,7 +72,7 @@ class TabularMDP(Sized):
     reward_map : RewardMap
         Map that was applied to the original rewards, if they were mapped into [0, 1].
     features : Features or MixtureFeatures, optional
-        Public features in which the MDP is linear. Planning and simulation do not read them.
+        Public features in which the MDP is linear.
     true_rewards : (S, A), (1, S, A) or (H, S, A), optional
         Means in [0, 1] of the rewards before clipping, for rewards that devices clip. Regret is computed from
         these means. None: devices do not clip rewards.
@@ -383,8 +383,7 @@ def _reward_table(
 ) -> tuple[Floats, bool, Floats | None]:
     """Return the reward table, True if it is per successor, and the reward support (None unless discrete).
 
-    The table is (T, S, A) or (T, S, A, S) mean rewards. For discrete rewards, it has a last axis of length M:
-    the probabilities of the M values in the support.
+    The table is (T, S, A) or (T, S, A, S) mean rewards.
 
     ``sizes``: the number of steps (1 while it is not known), S and A.
     """
@@ -460,10 +459,7 @@ def _normalised(name: str, rows: Floats, layout: Layout | None = None) -> Floats
 
 
 def _checked_rewards(values: Floats, support: Floats | None, layout: Layout) -> Floats:
-    """Return the reward table (T, R, ...). Raises ``ValueError`` unless all of its numbers are in [0, 1].
-
-    The numbers are rewards. If ``support`` is not None, they are probabilities of reward values.
-    """
+    """Return the reward table (T, R, ...). Raises ``ValueError`` unless all of its numbers are in [0, 1]."""
     bad = ~((values >= 0) & (values <= 1))
     name = "rewards" if support is None else "reward_probabilities"
     if bad.any():
@@ -488,10 +484,7 @@ def _initial(initial: int | ArrayLike, states: int) -> Floats:
 
 
 def _sparse(rows: Floats) -> tuple[Ints, Ints, Floats]:
-    """Return the sparse form of ``rows``: row pointers, column indices and values of the positive entries.
-
-    Within a row, entries are sorted by decreasing value.
-    """
+    """Return the sparse form of ``rows``: row pointers, column indices and values of the positive entries."""
     row, column = np.nonzero(rows)
     values = rows[row, column]
     order = np.lexsort((column, -values, row))
@@ -513,5 +506,5 @@ def _tables(ptr: Ints, probability: Floats) -> tuple[Floats, NDArray[np.uint64],
 
 
 def _own(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a writeable C-contiguous copy. Kernels do not accept read-only arrays."""
+    """Return a writeable C-contiguous copy."""
     return np.array(array, order="C")

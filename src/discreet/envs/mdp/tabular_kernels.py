@@ -1,9 +1,9 @@
 """Compiled functions of tabular MDPs: single episodes, exact counts of many users, and exact values.
 
 A :class:`World` stores every transition row sparsely, with successors sorted by decreasing probability. One
-user's successor or reward is drawn from an alias table (Walker 1977, Vose 1991) with one 64-bit word. One
-call of :func:`flow` simulates many users. For each row, it draws how many users move to each successor, as a
-sequence of conditional binomials.
+user's successor or reward is drawn from an alias table (Walker 1977, Vose 1991) with one 64-bit word. For
+many users, :func:`flow` draws how many users move from each row to each successor, as a sequence of
+conditional binomials.
 
 Alias tables. A row with k entries has k columns. The high half of the product of the word and k selects the
 column, and the low half w selects one of the two entries of this column. The condition ``(w | 1) <= t`` holds
@@ -164,10 +164,9 @@ def simulate_episode(
 ) -> None:
     """Simulate one episode, and write it to ``states (H + 1,)``, ``rows (H,)`` and ``rewards (H,)``.
 
-    If ``stochastic`` is False, ``policy_rows (H, S)`` has the row that the policy takes at (h, s), and
-    ``probabilities`` is not read. If it is True, the row is drawn from ``probabilities (H, R)`` with one word
-    per step of the stream ``policy_state``, and ``policy_rows`` is not read. ``env_state`` is the stream of
-    the environment.
+    If ``stochastic`` is False, ``policy_rows (H, S)`` has the row that the policy takes at (h, s). If
+    ``stochastic`` is True, the row is drawn from ``probabilities (H, R)`` with one word per step of the
+    stream ``policy_state``. ``env_state`` is the stream of the environment.
     """
     row_ptr, successor, threshold, alias = world.row_ptr, world.successor, world.threshold, world.alias
     state_ptr, reward_value, support = world.state_ptr, world.reward_value, world.reward_support
@@ -261,7 +260,7 @@ def flow(
     The counts are added to ``visits (T, R)``, ``transitions (T, R, S)``, ``reward_sums (T, R)`` and ``starts
     (S,)``. T is H, or 1 to pool the steps. If ``transitions`` has the shape (0, R, S), transitions are not
     counted. ``step_visits (H, R)`` is overwritten with the visits of these users at each step. ``work`` is
-    work space of 3 S int64 (:func:`work_size`). All random numbers are drawn from the stream ``state``.
+    work space of 3 S int64 (:func:`work_size`).
     """
     row_ptr, successor, ratio = world.row_ptr, world.successor, world.ratio
     threshold, alias, state_ptr = world.threshold, world.alias, world.state_ptr
@@ -412,8 +411,7 @@ def optimal(
 ) -> None:
     """Compute the optimal values and an optimal policy by backward induction.
 
-    The results are written to ``values (H + 1, S)``, ``q (H, R)`` and ``policy_rows (H, S)``. If several rows
-    of a state are optimal, the policy takes the first of them.
+    The results are written to ``values (H + 1, S)``, ``q (H, R)`` and ``policy_rows (H, S)``.
     """
     row_ptr, successor, probability = world.row_ptr, world.successor, world.probability
     state_ptr, mean = world.state_ptr, world.mean_reward

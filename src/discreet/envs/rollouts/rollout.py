@@ -25,9 +25,9 @@ def rollout(
 ) -> Trajectory:
     """Return the trajectory of user number ``episode`` in ``mdp`` under a (H, S) or (H, S, A) policy.
 
-    Users are numbered from 0. ``key`` (2,) uint64 is any two numbers, or the result of
-    ``random_streams_kernels.run_key(seed, run)``. The same key and user number give the same trajectory.
-    Raises ``ValueError`` if the policy does not fit ``mdp``, or if ``episode`` is below 0.
+    ``key`` (2,) uint64 is any two numbers, or the result of ``random_streams_kernels.run_key(seed, run)``.
+    The same key and user number give the same trajectory. Raises ``ValueError`` if the policy does not fit
+    ``mdp``, or if ``episode`` is below 0.
     """
     played = _play(mdp, policy, environment_key(key), checks.integer("episode", episode, 0), 1)
     return played[0]
@@ -39,8 +39,7 @@ def rollout_batch(
     """Return the trajectories of users ``first`` .. ``first + n - 1`` of a run.
 
     ``mdp`` : TabularMDP. ``policy`` : (H, S) int or (H, S, A). States are (n, H + 1); actions and rewards are
-    (n, H). The result equals that of ``n`` calls of :func:`rollout` with ``run_key(seed, run)``. Raises
-    ``ValueError`` if the policy does not fit, or if a number is below 0.
+    (n, H). Raises ``ValueError`` if the policy does not fit, or if a number is below 0.
     """
     key = run_key(checks.integer("seed", seed, 0), checks.integer("run", run, 0))
     return _play(mdp, policy, key, checks.integer("first", first, 0), checks.integer("n", n, 0))
@@ -126,9 +125,9 @@ def reported_counts(
     """Draw the number of reports of each kind from n users who each report ``steps`` random steps.
 
     The draw is from the exact joint distribution. With probability ``share``, a report is about the reward,
-    which is rounded at random to 0 or 1. Otherwise it is about the transition. Returns ``reported_moves (H,
-    S, A, S)`` and ``reported_bits (H, S, A, 2)``. Also returns the visits ``step_visits (H, S, A)`` and the
-    numbers of first states ``starts (S,)`` of all users.
+    rounded at random to 0 or 1, and otherwise about the transition. Returns ``reported_moves (H, S, A, S)``
+    and ``reported_bits (H, S, A, 2)``. Also returns the visits ``step_visits (H, S, A)`` and the numbers of
+    first states ``starts (S,)`` of all users.
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     steps = checks.integer("steps", steps, 1, mdp.horizon)
@@ -160,9 +159,9 @@ def reported_step(
 ) -> dict[str, NDArray[np.float64]]:
     """Draw the number of reports of each kind from users who all report the same step.
 
-    counts : tables of :func:`batch_counts` for these users. Each user sends one report. With probability
-    ``share``, the report is about the reward, which is rounded at random to 0 or 1. Otherwise it is about the
-    transition. Returns ``reported_moves (1, S, A, S)`` and ``reported_bits (1, S, A, 2)``.
+    counts : tables of :func:`batch_counts` for these users. With probability ``share``, a report is about the
+        reward, rounded at random to 0 or 1, and otherwise about the transition. Returns ``reported_moves (1,
+        S, A, S)`` and ``reported_bits (1, S, A, 2)``.
     """
     share = checks.real("share", share, 0.0, 1.0)
     address = [*environment_key(key).tolist(), checks.integer("batch", batch, 0), 0x73746570]

@@ -14,7 +14,6 @@ a shuffler, bits      counts, rewards rounded to bits   the sum of n devices' ra
 a shuffler, reports   which records are reported        the random responses to reports
 ====================  ================================  ===========================================
 
-The draws in the second column (:mod:`discreet.envs.rollouts.rollout`) are the same with and without privacy.
 Clipped returns and clipped rewards are not functions of counts; for these sums, users are simulated one by
 one.
 """
@@ -144,9 +143,8 @@ def played_counts(
     """Simulate users ``first .. first + n - 1`` one by one. Returns their counts and sum of clipped returns.
 
     The counts are the tables of :func:`discreet.envs.rollouts.rollout.batch_counts` and the table
-    ``cut_reward_sums (1, S, A)``. In the table ``cut_reward_sums``, each user's rewards are added in the
-    order of time, and clipped when the user's total reaches ``cut``. The second result is the sum over users
-    of min(return, ``clip``).
+    ``cut_reward_sums (1, S, A)``. In this table, each user's rewards are added in time order and clipped at a
+    total of ``cut``. The second result is the sum over users of min(return, ``clip``).
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     first, clip, cut = (
@@ -175,10 +173,7 @@ def played_counts(
 
 
 def _crowd(mdp: TabularMDP, counts: Mapping[str, Floats], names: Any = None) -> SimulatedUsers:
-    """Return a batch with the sums ``counts[name]`` for each name in ``names``.
-
-    If ``names`` is None, the sums are all tables in ``counts``.
-    """
+    """Return a batch with the sums ``counts[name]`` for each name in ``names``."""
     sums = counts if names is None else {name: counts[name] for name in names}
     return SimulatedUsers(sums, counts["starts"], mdp.layout.to_rows(counts["step_visits"]))
 

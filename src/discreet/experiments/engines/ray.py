@@ -40,7 +40,7 @@ def _first(error: BaseException) -> str:
 
 
 class _Task(Future[Any]):
-    """Future of a task on the cluster. An exception of the task is raised on this machine."""
+    """Future of a task on the cluster."""
 
     def __init__(self, task: Any) -> None:
         super().__init__()

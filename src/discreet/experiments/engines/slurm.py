@@ -58,7 +58,7 @@ def _given(job: submitit.Job[Any]) -> Any:
 
 
 class _Job(Future[Any]):
-    """Future of a job. Cancelling the future also cancels the job, even if the job is running."""
+    """Future of a job."""
 
     def __init__(self, job: submitit.Job[Any]) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class _Job(Future[Any]):
 
 
 class _SlurmExecutor(Executor):
-    """Executor that submits functions as jobs. One thread polls all jobs that have not finished."""
+    """Executor that submits functions as jobs."""
 
     def __init__(self, jobs: submitit.AutoExecutor) -> None:
         self._jobs, self._open = jobs, set[_Job]()

@@ -4,10 +4,11 @@ True transition counts x_h(s, a, s') of one group of users satisfy the flow equa
 
     sum_{s, a} x_h(s, a, s') = sum_{a, s''} x_{h+1}(s', a, s''),
 
-because every user who moves to s' at step h starts in s' at step h + 1. At every step, the counts sum to
-the public number of users T. The orthogonal projection onto the counts that satisfy the equalities keeps the
-estimates unbiased. It removes, on average over cells, the share (number of equalities) / (number of cells) of
-the noise variance. All cells must count the same users and have independent noise of the same variance.
+because every user who moves to s' at step h starts in s' at step h + 1. At every step, the counts sum to the
+public number of users T. The orthogonal projection onto the counts that satisfy the equalities keeps the
+estimates unbiased. On average over cells, the projection removes the share (number of equalities) / (number
+of cells) of the noise variance. All cells must count the same users and have independent noise of the same
+variance.
 
 Let u_h(s) be the Lagrange multipliers of the flow from step h to step h + 1, with u_{H-1} = 0, and u_{-1} =
 -tau for the total. A row is active if a user can have visited it. On active rows r, the projection is x_h(r,
@@ -17,8 +18,7 @@ h, a_h(s) the number of them in state s, and c_h(s) the imbalance of x at s afte
     (R_h + S a_{h+1}(s)) u_h(s) = c_h(s) + W_{h-1} + a_{h+1}(s) U_{h+1},
     U_h = sum_s u_h(s),   W_h = sum_s a_{h+1}(s) u_h(s):
 
-One backward and one forward sweep over the steps solve these equations. The closed form was derived for this
-library.
+The closed form was derived for this library.
 """
 
 from __future__ import annotations

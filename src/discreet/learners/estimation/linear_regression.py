@@ -8,7 +8,7 @@ kind, the bound is multiplied by sqrt(n).
 
 **Confidence width.** Let y_i = <X_i, w> + eta_i, where eta has range c, and let R = c/2. Let B be the sum of
 ridge and noise that is added to the Gram matrix, with all eigenvalues in [low, high]. The sum of responses
-sum X_i y_i has noise g with ||g|| <= C_g. Suppose that ||w|| <= C_w. Then, with probability 1 - p,
+sum X_i y_i has noise g with ||g|| <= C_g. Let ||w|| <= C_w. Then, with probability 1 - p,
 
     ||w - w_hat||_Lambda <= R sqrt(2 log(1/p) + log det(I + Gram / lam))
                             + C_w sqrt(high) + C_g / sqrt(low)                                   (1.5)

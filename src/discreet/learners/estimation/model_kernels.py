@@ -1,7 +1,6 @@
 r"""Compiled estimation of a model from released counts, with the projection onto consistent counts.
 
-Sources: Qiao and Wang 2023 (the linear programme), Chowdhury and Zhou 2021 (raw counts). The bounds on the
-effect of noise (slacks) are derived in :mod:`discreet.learners.estimation.tabular_model`.
+Sources: Qiao and Wang 2023 (the linear programme), Chowdhury and Zhou 2021 (raw counts).
 
 **Projection of noisy counts onto consistent counts.** For a pair (s, a), let v = N3-hat(s, a, .) be the noisy
 transition counts and w = N-hat(s, a) the noisy visits. Qiao and Wang 2023 (also Bai et al. 2024) post-process
@@ -107,8 +106,7 @@ def assemble(
 def _level(v: Floats, r: int, y: float, start: float) -> float:
     """Return the theta that solves sum_s max(0, v[r, s] - theta) = y, for y >= 0.
 
-    Newton's method on a convex piecewise linear function (Michelot 1986) finds theta exactly. ``start`` must
-    be below the solution.
+    ``start`` must be below the solution.
     """
     states = v.shape[1]
     theta = start
@@ -130,7 +128,8 @@ def _level(v: Floats, r: int, y: float, start: float) -> float:
 def project_row(v: Floats, r: int, w: float, c: float, x: Floats) -> float:
     """Write to x[r] the minimiser of max|x - v[r]| over x >= 0, |sum x - w| <= c, and return the minimum t*.
 
-    The module docstring describes the choice among several minimisers. If w + c < 0, x[r] is set to 0.
+    If there are several minimisers, the module docstring describes the choice. If w + c < 0, x[r] is set to
+    0.
     """
     states = v.shape[1]
     low = v[r, 0]

@@ -1,8 +1,8 @@
 r"""Private model: transitions and rewards estimated from one release, with bounds on the effect of noise.
 
 N, R and N3 are the true visits, reward sums and transition counts of a pair. N^, R^ and N3^ are the released
-values. Suppose that |N^ - N| <= E1, |R^ - R| <= E2 and |N3^ - N3| <= E3 for all cells. D is the denominator
-of the estimates. There are three post-processing rules ``post``:
+values. Suppose that |N^ - N| <= E1, |R^ - R| <= E2 and |N3^ - N3| <= E3 for all cells. There are three
+post-processing rules ``post``:
 
 - ``none``: D = max(1, N), Lambda_r = 0 and Lambda_p = 0. P~ sums to 1 if N > 0.
 - ``raw``: D = max(1, N^ + E1), Lambda_r = 2 E1 + E2 and Lambda_p = S E3 + 2 E1. P~ does not sum to 1.
@@ -214,7 +214,7 @@ class PrivateModel:
         layout : Layout
             Public numbers of states, actions and steps, and the admissible pairs.
         post : "none", "raw" or "lp"
-            Post-processing. A release without noise is never post-processed. With "raw", negative noisy
+            Post-processing. A release without noise is not post-processed. With "raw", negative noisy
             transition counts are set to 0.
         bounds : ErrorBounds, optional
             Rule for the bounds on noise. None: exact quantiles with failure probability 0.05.

@@ -1,7 +1,7 @@
 r"""APVI and DP-APVI: pessimistic value iteration from one release of counts of stored trajectories.
 
 Sources: Yin and Wang 2021 (APVI, no privacy) and Qiao and Wang 2023, "Offline RL with Differential Privacy",
-algorithm 1 (DP-APVI). Planning is post-processing of the release.
+algorithm 1 (DP-APVI).
 
 Notation: n^ is the released number of visits to (h, s, a). n^(s') is the released number of transitions from
 (h, s, a) to s'. Their noise has standard deviations sigma_v and sigma_t. The upper limit of values at step h
@@ -9,7 +9,8 @@ is b_h = H - h + 1.
 
 1. Visits and transitions are combined by least squares (``combine``), then truncated at 0.
 2. For each (h, s, a), the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
-   (:mod:`discreet.learners.estimation.model_kernels`). Then n~ = sum x and P~ = x / n~.
+   (:mod:`discreet.learners.estimation.model_kernels`). Then n~ = sum x, and P~ = x / n~ is the estimated
+   transition distribution.
 3. A pair is *supported* if n~ > T.
 4. Let iota = log(H S A / p). Let r be the known reward, or the estimate 1/2 + R~ / n~ from centred reward
    sums R~. For h = H, ..., 1,
@@ -32,11 +33,10 @@ log(4 H S^2 A / p) / rho). With Laplace noise of scale 4 H / epsilon, E = (8 H /
 
 **Sensitivity** (:mod:`discreet.core.count_query`). Suppose that one trajectory is replaced. Then at every
 step, one cell of each table decreases by 1, and another cell increases by 1. Therefore the l2 sensitivity is
-sqrt(2 H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H. The paper's noise scale fits these
-values, although its text states a sensitivity of 2 H instead of sqrt(2 H).
+sqrt(2 H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H.
 
 **Correction to the paper.** The paper's penalty is 0 if E = 0. Here the penalty has the additional term c3 H
-iota / n~, c3 = 7/3, of the empirical Bernstein inequality. Without noise, DP-APVI then equals APVI.
+iota / n~, c3 = 7/3, of the empirical Bernstein inequality.
 
 **Derived visits.** If visits are not released (``visits="derived"``), each visit count is the sum of S
 transition counts, and the noise variance of a transition count is halved. Then sigma_v^2 is S H / rho instead
@@ -106,8 +106,8 @@ class OfflinePolicy:
         of sampling.
     supported : (H, S)
         True if the estimated visits of the policy's action exceed T and ``support`` standard deviations of
-        their noise. Estimates before truncation and projection are used, because the counts n~ are biased.
-        False if the two largest values of q are equal.
+        their noise. Unbiased estimates before truncation and projection are used. False if the two largest
+        values of q are equal.
     visits : (H, S, A)
         Consistent counts n~, including the visits of a prior.
     threshold : float
@@ -122,8 +122,8 @@ class OfflinePolicy:
     heuristics : tuple of str
         Reasons why ``values`` are not proven bounds; empty if they are proven.
     behaviour : (H, S) int
-        Most frequent action of the users, by the estimated visits before truncation and projection. At a
-        state that no user visited, noise determines it.
+        Most frequent action of the users, by the estimated visits before truncation and projection. Arbitrary
+        at a state that no user visited.
     privacy_note : str, optional
         Statement about data of a prior that the guarantee does not cover (``prior.statement``); None without
         a prior.
@@ -194,10 +194,7 @@ class _Steps:
             self.laws = {name: _pooled(law, layout.horizon) for name, law in self.laws.items()}
 
     def rows(self, h: int) -> tuple[Floats, Floats, Floats]:
-        """Return the released visits (R,), transitions (R, S) and reward sums (R,) of step h.
-
-        If steps are pooled, the result is the sum over all steps. The caller may change the arrays.
-        """
+        """Return the released visits (R,), transitions (R, S) and reward sums (R,) of step h."""
         if not self._pooled:
             return self._of_step(h)
         sums = self._of_step(0)
@@ -448,11 +445,7 @@ def _rewards(
     consistent: Floats,
     spec: ProblemSpec,
 ) -> Floats:
-    """Return the rewards (R,) of step h, in [0, 1].
-
-    Known rewards are returned if ``spec`` has them. Otherwise rewards are estimated from the uncentred reward
-    sums ``sums``, divided by the ``consistent`` visit counts.
-    """
+    """Return the rewards (R,) of step h, in [0, 1]."""
     if spec.known_rewards is not None:
         return spec.layout.to_rows(spec.known_rewards[h : h + 1])[0]
     safe = np.where(consistent > 0.0, consistent, 1.0)
@@ -641,8 +634,7 @@ class DPAPVI(_Pessimistic):
     def _errors(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> tuple[float, float]:
         """Return E and E_r.
 
-        E is twice the bound on the noise of visits and transitions. E_r bounds the noise of reward sums; it
-        is 0 if no rewards were released.
+        E is twice the bound on the noise of visits and transitions. E_r bounds the noise of reward sums.
         """
         failure, pairs = self.failure or 0.05, layout.horizon * layout.rows
         moves, noises = (

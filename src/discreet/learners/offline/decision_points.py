@@ -2,7 +2,7 @@
 
 The policies are computed from one release of first visits (:mod:`discreet.learners.ope.first_visit_query`).
 Gains are estimated from returns (:mod:`discreet.learners.ope.deviation_gains`) or from next states
-(:mod:`discreet.learners.ope.transition_gains`). The estimate with the smaller error is used.
+(:mod:`discreet.learners.ope.transition_gains`).
 
 Sources: Simao, Laroche and Tachet des Combes 2019 (SPIBB) learn in which states to deviate instead of a whole
 policy. arXiv 2410.09361 studies single decision points in intensive care.
@@ -49,9 +49,9 @@ class DecisionPolicy:
     supported : (H, S) bool
         Mask of the changed states. In all other states, users continue to follow the behaviour policy.
     q : (H, S, A)
-        Mean return, in the user's units, if a user takes the action at the first visit to the state and
-        otherwise follows the behaviour policy. Inadmissible pairs have -inf. If too few users took the
-        action, it is the value of the state. For the new action of a changed state, it is one standard
+        Mean return, in the user's units, of the action at the first visit to the state. After this visit, the
+        behaviour policy is followed. Inadmissible pairs have -inf. If too few users took the action, the
+        entry is the value of the state. For the new action of a changed state, the entry is one standard
         deviation below the expected return.
     behaviour : (H, S) int
         The users' most frequent action.
@@ -60,8 +60,7 @@ class DecisionPolicy:
     path : Path
         Sequence of nested policies from which this policy was selected.
     asked : float
-        Required robustness to unobserved confounding: a gain counts as shown only if no weaker confounder can
-        explain it.
+        Robustness to unobserved confounding that the verdict requires.
     guarantee : Guarantee
         Privacy guarantee of the release and of this policy.
     """
@@ -101,19 +100,19 @@ class DecisionPoints(Knobs):
     """Learner that changes the behaviour policy in a few states where the data show a gain.
 
     The environment must be declared stationary. The data must be stored trajectories, and the privatizer must
-    be ``Central`` or ``NoPrivacy``. The intervals hold for all policies of the path together, so ``caution``
-    and ``most_changes`` can be changed after the release.
+    be ``Central`` or ``NoPrivacy``. ``caution`` and ``most_changes`` can be changed after the release,
+    because the intervals hold for all policies of the path together.
 
     Parameters
     ----------
     caution : float
         The number of changes maximises the expected gain minus this many standard deviations; at least 0.
-        Larger values give fewer changes.
     most_changes : int, optional
         Largest number of changed states, at least 1. None: no limit.
     hidden_cause : float
-        Factor in [1, 50] by which a weak unobserved confounder can change the odds of an action. A gain
-        counts as shown only if no weak confounder can explain it (:mod:`discreet.learners.ope.hidden_cause`).
+        Factor in [1, 50]. A confounder is weak if it changes the odds of an action by less than this factor.
+        A gain counts as shown only if no weak unobserved confounder can explain the gain
+        (:mod:`discreet.learners.ope.hidden_cause`).
     """
 
     caution: float | None = None

@@ -8,11 +8,10 @@ the visits with action a. The policy is computed from this release:
 1. Model: E[y | x, a] = 1/2 + phi(x) theta_a with theta_a = beta + d_a. The prior of beta is N(0, t0^2 I), and
    that of d_a is N(0, t1^2 I).
 2. Each G_a is shrunk towards r_a T by the James-Stein factor, where T is the sum of all G_a and r_a is the
-   share of action a. The factor is one minus the expected squared norm of the noise in the differences,
-   divided by their squared norm, and at least 0. Negative eigenvalues are set to 0.
+   share of action a. The factor is at least 0. It is one minus the expected squared norm of the noise in the
+   differences, divided by their squared norm. Negative eigenvalues are set to 0.
 3. The noisy response is u_a = G_a theta_a + e - E theta_a + w with the privacy noises E and w. Its covariance
-   given theta is C_a = G_a / 4 + s_u^2 I + s_E^2 (||theta_a||^2 I + theta_a theta_a^T). The moments of theta
-   in C come from the posterior, in three rounds.
+   given theta is C_a = G_a / 4 + s_u^2 I + s_E^2 (||theta_a||^2 I + theta_a theta_a^T).
 4. The coefficients are the posterior mean over a grid of pairs (t0, t1), weighted by the likelihood of the
    release.
 5. The policy takes the action with the highest mean. The estimate assumes that later decisions follow the
@@ -62,7 +61,7 @@ class AdvantagePolicy:
     def advantages(self, contexts: ArrayLike) -> Floats:
         """Return (..., A) predicted targets of each action minus their mean over actions.
 
-        contexts : (..., q). Every value is allowed. Raises ``ValueError`` on another shape.
+        contexts : (..., q). Raises ``ValueError`` on another shape.
         """
         found: Floats = self.features(contexts) @ (self.theta - self.theta.mean(axis=0)).T
         return found

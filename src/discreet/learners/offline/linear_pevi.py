@@ -1,9 +1,9 @@
 """Pessimistic value iteration for linear MDPs from stored trajectories: PEVI, VAPVI, DP-VAPVI, DP-PEVI.
 
 A learner declares all its queries before data are read (:meth:`~Linear.questions`). :meth:`Linear.open` opens
-a session to which users are submitted. :meth:`Linear.ask` makes the queries, and noise is drawn. The policy
-is post-processing of the answers. Let b_h = H - h be the upper bound of values at step h (h starts at 0 in
-the code). All algorithms plan from the last step to the first:
+a session to which users are submitted. :meth:`Linear.ask` makes the queries, and noise is drawn. Let b_h = H
+- h be the upper bound of values at step h (h starts at 0 in the code). All algorithms plan from the last step
+to the first:
 
 * PEVI (Jin, Yang and Wang 2021). With Lambda = lam I + sum phi phi^T and w = Lambda^-1 sum phi (r + V(s')),
   the value is Q = clip(phi^T w - c d H ||phi||_{Lambda^-1}, 0, b_h).
@@ -15,25 +15,24 @@ the code). All algorithms plan from the last step to the first:
   1 / (2 sqrt(rho0)). The vector sum phi V^2 gets noise of variance 2 H^4 / rho0, and the other two vectors
   get noise of variance 2 H^2 / rho0. The paper's sensitivity 1/sqrt(2) of the Gram matrix is valid if
   neighbours differ by adding or removing a user. If neighbours replace one user, the sensitivity is 1. The
-  guarantee is computed from the actual noise. At H = 20 it is 0.969 rho for features in the unit ball, and
-  40.4 rho for the unscaled features of the paper's appendix F (norms up to sqrt(7)).
+  guarantee is computed from the actual noise. At H = 20, the guarantee is 0.969 rho for features in the unit
+  ball, and 40.4 rho for the unscaled features of the paper's appendix F (norms up to sqrt(7)).
 * DP-PEVI (developed for this library, the default) needs 2 H noisy sums instead of 5 H, because it does not
   estimate variances. The sensitivity of Gram matrix and response is computed for both together (lemma 3).
-  Targets are centred, and noise is scaled to the range of the released values. With ``response="model"``,
-  Gram matrix, next states and rewards are released once (lemma 5, finite S).
+  With ``response="model"``, Gram matrix, next states and rewards are released once (lemma 5, finite S).
 
 **Known rewards** r (H, S, A). If rewards are known, the queries are only about V(s'), and Q = r + clip(phi^T
-w - penalty, 0, b_{h+1}). At the last step Q = r, so no query is made.
+w - penalty, 0, b_{h+1}).
 
 **Support.** Let L be the total ridge, and let
 
     n_eff(s, a) = 1 / ||phi||^2_{Lambda^-1} - L / ||phi||^2.                                       (1)
 
-With one-hot features, n_eff is the number of visits to the pair. For other features, n_eff visits with
-exactly the features of the pair would give the same uncertainty. The noise of the Gram matrix in the
-direction phi, converted to visits, has standard deviation sqrt(2) s / ||phi||^2. A pair is supported if n_eff
-is above half a visit and above ``support`` (default 3) of these standard deviations. For VAPVI, n_eff is
-divided by the weight w(s, a) of a visit.
+With one-hot features, n_eff is the number of visits to the pair. For other features, n_eff is the number of
+visits with exactly the features of the pair that would give the same uncertainty. The noise of the Gram
+matrix in the direction phi, converted to visits, has standard deviation sqrt(2) s / ||phi||^2. A pair is
+supported if n_eff is above half a visit and above ``support`` (default 3) of these standard deviations. For
+VAPVI, n_eff is divided by the weight w(s, a) of a visit.
 """
 
 from __future__ import annotations
@@ -207,8 +206,7 @@ class Linear(Knobs):
         known_rewards : bool
             True if planning will use known rewards.
         episodes : int
-            Largest number of episodes of one user. This number is used only for ``noise="published"``, which
-            is not calibrated to a budget.
+            Largest number of episodes of one user. Used only for ``noise="published"``.
 
         Raises
         ------
@@ -403,10 +401,7 @@ class Linear(Knobs):
 
 
 def _targets(layout: Layout, known_rewards: bool) -> Iterator[tuple[int, float]]:
-    """Yield each step h with the upper bound of its regression targets, from the last step to the first.
-
-    If rewards are known, the last step is left out.
-    """
+    """Yield each step h with the upper bound of its regression targets, from the last step to the first."""
     for h in reversed(range(layout.horizon - known_rewards)):
         yield h, float(layout.horizon - h - known_rewards)
 
@@ -521,7 +516,7 @@ class PEVI(Linear):
     """Pessimistic value iteration for linear MDPs, without privacy (PEVI; Jin, Yang and Wang 2021).
 
     From the last step to the first, Q_h = phi^T theta_h - c d H ||phi||_{Lambda_h^-1}. Here theta_h is the
-    ridge regression of r + V_{h+1}, and Lambda_h is the regularised Gram matrix of step h.
+    ridge regression of r + V_{h+1}, and Lambda_h is the regularised Gram matrix.
 
     Parameters
     ----------
@@ -557,8 +552,7 @@ class PEVI(Linear):
     ) -> tuple[Question, ...]:
         """Return the queries without noise: one query per step, for Gram matrix and response.
 
-        The steps are in order from the last to the first. See :meth:`questions` for the arguments; ``exact``
-        and ``episodes`` are not used.
+        See :meth:`questions` for the arguments; ``exact`` and ``episodes`` are not used.
         """
         return tuple(
             Question(kind="pair", step=h, mu=None, high=high, centre=False, reward=not known_rewards)
@@ -641,10 +635,7 @@ class _VarianceAware(_Pessimist):
     def _weights(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
     ) -> tuple[Floats | None, int]:
-        """Return the (S, A) weights 1 / max{1, Var} and the number of eigenvalues that were raised.
-
-        The weights are None at the last step, because the value of the next state is 0 there.
-        """
+        """Return the (S, A) weights 1 / max{1, Var} and the number of eigenvalues that were raised."""
         bound = float(layout.horizon - h)
         if bound == 1.0:
             return None, 0
@@ -661,11 +652,7 @@ class _VarianceAware(_Pessimist):
     def _asked(
         self, gram: Question, after: float, mus: Sequence[float | None], high: float, reward: bool
     ) -> list[Question]:
-        """Return the queries of one step: Gram matrix, responses of V^2 and of V, and the regression.
-
-        ``gram`` is the first query. ``mus`` are the budgets of the other queries. ``after`` bounds the values
-        V, and ``high`` bounds the targets of the regression.
-        """
+        """Return the queries of one step: Gram matrix, responses of V^2 and of V, and the regression."""
         half = self._halves()[1]
         regression = replace(gram, kind="pair", mu=mus[2], high=high, half=half, reward=reward)
         if not after:
@@ -678,7 +665,7 @@ class _VarianceAware(_Pessimist):
 class VAPVI(_VarianceAware):
     """Variance-aware pessimistic value iteration without privacy (VAPVI; Yin, Duan, Wang and Wang 2022).
 
-    It differs from :class:`PEVI` in two points. Each record is weighted by the reciprocal of the estimated
+    VAPVI differs from :class:`PEVI` in two points. Each record is weighted by the reciprocal of the estimated
     variance of the next state's value. The penalty for K users is C sqrt(d) ||phi||_{Lambda_h^-1} + D / K.
 
     Parameters
@@ -878,8 +865,7 @@ class DPPEVI(_Pessimist, _Private):
     ) -> tuple[Question, ...]:
         """Return the queries, from the last step to the first.
 
-        If ``joint`` is False, a step has separate queries for the Gram matrix and for the response; otherwise
-        one query. See :meth:`questions` for the arguments.
+        See :meth:`questions` for the arguments.
         """
         centre, found = self._centred(features), list[Question]()
         assert self.range is not None
@@ -917,8 +903,7 @@ class DPPEVI(_Pessimist, _Private):
     def _model_step(self, features: Features, answer: Answer, after: Floats, reward: bool) -> _StepFit:
         """Return the results of a step with ``response="model"``.
 
-        The results predict Q = r + P V, where the rows of P are 1/S + phi^T Lambda^-1 M. If ``reward`` is
-        False, r is left out.
+        The results predict Q = r + P V, where the rows of P are 1/S + phi^T Lambda^-1 M.
         """
         assert answer.successors is not None and self.ridge is not None
         gram = self._repaired(answer, self.ridge)
@@ -967,7 +952,7 @@ class DPVAPVI(_VarianceAware, _Private):
     kappa : float, optional
         Public lower bound, for D = "printed", on the smallest eigenvalue of E[phi phi^T] under the behaviour
         policy, at all steps. None: the largest possible value, which is the squared bound of ||phi|| divided
-        by d. D is then at most the D of the paper.
+        by d.
     failure : float
         Failure probability p in L and E, in (0, 1).
     """
@@ -1045,10 +1030,7 @@ class DPVAPVI(_VarianceAware, _Private):
         return tuple(found)
 
     def _published(self, horizon: int, h: int, features: Features, reward: bool) -> list[Question]:
-        """Return the queries of step h with the noise that the paper states.
-
-        Responses for V = 0 contain no data and are left out.
-        """
+        """Return the queries of step h with the noise that the paper states."""
         assert self.rho is not None
         rho0 = self.rho / (5 * horizon)
         gram = gram_mu(features.bound, 0.5 / math.sqrt(rho0))

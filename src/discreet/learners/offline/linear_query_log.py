@@ -1,9 +1,8 @@
 """Log of the queries of a linear learner, with their public arrays and noisy answers.
 
-With ``response="model"``, any policy can be planned from the log. All other queries are for sum phi V(s'),
-where V are the values that the learner had computed at that point.
-:func:`~discreet.learners.offline.linear_pevi.replan_linear` compares each array of the new queries with the
-stored array, and raises ``ValueError`` if they differ by more than 1e-9 of the range.
+With ``response="model"``, any policy can be planned from the log. All other answers are for the values V that
+the learner had computed at that point. :func:`~discreet.learners.offline.linear_pevi.replan_linear` raises
+``ValueError`` if an array of a new query differs from the stored array by more than 1e-9 of the range.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class LinearRelease:
     def tables(self) -> Iterator[tuple[str, int, Floats]]:
         """Yield (name, step, array) for all arrays of the queries and answers.
 
-        An array has at most two dimensions. A name begins with the index of the query.
+        An array has at most two dimensions.
         """
         for i, one in enumerate(self.asked):
             for name, array in _named(one):
@@ -198,7 +197,7 @@ class Recorder:
     def start(self, values: ArrayLike) -> Answer:
         """Return the answer to the query on first states.
 
-        values : (S,) values of the evaluated policy. The answer is valid only for this policy.
+        values : (S,) values of the evaluated policy.
         """
         return self._kept(self._session.start(), values, None)
 

@@ -1,9 +1,8 @@
 """Public prior that counts as additional visits in offline planning with tables.
 
-A prior of strength w counts like w visits of a pair. The planner reads x + w P0 as transition counts and n +
-w as visits, where x and n are the counts and visits of the release. The mean reward is the mean of both
-sources, weighted by n and w. The strength w has an upper limit, which is estimated from the same release for
-each step.
+The planner reads x + w P0 as transition counts and n + w as visits, where x and n are the counts and visits
+of the release. The mean reward is the mean of both sources, weighted by n and w. The strength w has an upper
+limit, which is estimated from the same release for each step.
 
 **Limit.** For a pair with n visits, let d = sum (x / n - P0)^2 over the S successors. Let P be the true row
 and s the standard deviation of the noise of a count. Approximately,
@@ -14,8 +13,7 @@ and s the standard deviation of the noise of a count. Approximately,
 
 Pairs have the weights 1 / e^2. Let t be the weighted mean of d - e, minus two of its standard deviations, an
 estimate of |P - P0|^2. The limit of w is the weighted mean of 1 - sum P0^2, divided by t. Only pairs whose
-visits exceed two standard deviations of their noise are used. If no pair qualifies, the given strength is
-used.
+visits exceed two standard deviations of their noise are used.
 
 Mean rewards have a separate limit, with the same formulas for one cell and the variance 1/4.
 

@@ -1,7 +1,7 @@
 r"""Release files: noisy sums, their noise distributions and the guarantee. Files are read one step at a time.
 
 ``release.parquet`` contains everything that was released about users' data. ``pandas.read_parquet`` reads the
-file. Each row of the file is one cell of a table. Each table of a step is one row group. The columns are:
+file. Each table of a step is one row group. The columns are:
 
 - ``family`` is the name of the table, for example ``visits`` or ``transition_counts``.
 - ``step`` is h, starting at 0.
@@ -14,13 +14,11 @@ file. Each row of the file is one cell of a table. Each table of a step is one r
 
 The metadata of the Parquet schema have one JSON object under the key ``discreet.release``. The object
 contains ``version``, ``kind``, ``facts`` (:class:`ReleaseFacts`) and ``groups``. ``groups`` lists, for each
-row group in order, its family, step, shape and the SHA-256 of its values. The object also contains the
-SHA-256 of ``kind``, ``facts`` and ``groups`` together. Hashes detect accidental damage, but not a forgery:
-anyone who can write the file can also write matching hashes. The privacy statement contains a hash of the
-whole file.
+row group in order, its family, step, shape and the SHA-256 of its values. Hashes detect accidental damage,
+but not a forgery: anyone who can write the file can also write matching hashes. The privacy statement
+contains a hash of the whole file.
 
-A file is written under a temporary name, and renamed when it is complete and on disk. The column ``value`` is
-dictionary encoded and compressed with zstd.
+A file is written under a temporary name, and renamed when it is complete and on disk.
 """
 
 from __future__ import annotations
@@ -217,7 +215,7 @@ def _law_from_dict(name: str, table: Any) -> NoiseDistribution:
 
 
 def _layout(table: Mapping[str, Any]) -> Layout:
-    """Return the layout from the stored sizes and mask. The mask has one bit per pair."""
+    """Return the layout from the stored sizes and mask."""
     states, actions = (checks.integer(name, table[name], 1) for name in ("states", "actions"))
     mask = table["mask"]
     if mask is not None:
@@ -335,7 +333,7 @@ def write_tables(path: str | Path, tables: Iterable[tuple[str, int, ArrayLike]],
         Tables in any order, with steps in [0, H). Arrays must be finite, not empty, and have 0, 1 or 2
         dimensions.
     facts : ReleaseFacts
-        Description of the release, which is written to the file.
+        Description of the release.
 
     Raises
     ------
@@ -355,8 +353,8 @@ def write_release(path: str | Path, sums: Iterable[StepSums], facts: ReleaseFact
     sums : iterable of StepSums
         Sums of the steps 0, 1, .., H - 1, in this order.
     facts : ReleaseFacts
-        Description of the release, which is written to the file. The keys of ``laws`` are the families.
-        Transitions are required; visits and centred rewards are optional.
+        Description of the release. The keys of ``laws`` are the families. Transitions are required; visits
+        and centred rewards are optional.
 
     Raises
     ------
@@ -565,7 +563,7 @@ class StoredRelease(StoredTables):
     """Release of counts in a file, with the interface
     :class:`~discreet.mechanisms.interfaces.StepwiseRelease`.
 
-    Use :func:`read_release` to create it. Steps are not kept in memory.
+    Use :func:`read_release` to create it.
     """
 
     _KINDS = ("counts",)
@@ -589,7 +587,7 @@ class StoredRelease(StoredTables):
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Return the noise distribution of each family. Error bounds hold for all steps together."""
+        """Return the noise distribution of each family."""
         return self.facts.laws
 
     @property
@@ -612,8 +610,7 @@ def read_tables(path: str | Path) -> StoredTables:
 def read_release(path: str | Path) -> StoredRelease:
     """Open a release of counts; ``path`` is the path of ``release.parquet``.
 
-    Version, description, structure and their hash are checked immediately. The hash of a step is checked when
-    the step is read.
+    Version, description, structure and their hash are checked immediately.
 
     Raises
     ------

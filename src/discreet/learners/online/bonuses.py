@@ -62,7 +62,7 @@ def pooling(spec: ProblemSpec, stationary: bool) -> float:
 def hoeffding(spec: ProblemSpec, constants: str, failure: float, l1: bool) -> tuple[float, float]:
     """Return the coefficients of 1 / sqrt(D) in the Hoeffding bonus.
 
-    Returns (L_r, L_v), or (L_r, L_p) if ``l1`` is True. With ``constants="efroni"``, returns (L_r, L_p).
+    Returns (L_r, L_p) if ``l1`` is True or ``constants`` is "efroni", and (L_r, L_v) otherwise.
     """
     many, states = steps(spec), spec.states
     if constants == "tight":
@@ -109,7 +109,7 @@ def fill_bernstein(knobs: Floats, spec: ProblemSpec, iota: float, corr_const: fl
 def fill_azar(knobs: Floats, spec: ProblemSpec, log: float, bernstein: bool, corr_const: float) -> None:
     """Write the constants of bonus 2 of Azar et al. into ``knobs``, or of bonus 1 if ``bernstein`` is False.
 
-    The scale options are not included. ``log`` is the logarithm L. ``corr_const`` replaces the constant 100.
+    ``log`` is the logarithm L. ``corr_const`` replaces the constant 100.
     """
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     knobs[kernels.OUTER] = math.sqrt(0.5 * log)

@@ -66,13 +66,13 @@ def small_integers(most: int) -> np.dtype[Any]:
 def stage_sizes(
     users: int, each: int, growth: Growth, initial: int, truncate: bool, most: int | None = None
 ) -> tuple[int, ...]:
-    """Return the number of users per policy, L_0, of each stage. A stage has ``each`` * L_0 users.
+    """Return the number of users per policy, L_0, of each stage.
 
     With ``growth="doubling"``, stage b has L_0 = ``initial`` * 2^(b-1). With "squaring", stage b has about
     2 K^(1 - 2^-b) users, and L_0 is at least ``initial``.
 
-    All stages together have at most ``most`` users (default: K - 1). If ``truncate`` is True, the last stage
-    can be shorter than the rule requires.
+    All stages together have at most ``most`` users (default: K - 1). If ``truncate`` is True, a last, shorter
+    stage can follow.
     """
     sizes: list[int] = []
     left = users - 1 if most is None else most
@@ -157,8 +157,7 @@ def value_widths(
 ) -> Floats:
     """Return the widths w (H, R) that the module docstring defines.
 
-    Each of the concentration bounds for rewards and for transitions fails with probability at most
-    ``failure`` / 2. ``scale`` is ``width_scale``.
+    Each concentration bound fails with probability at most ``failure`` / 2. ``scale`` is ``width_scale``.
     """
     horizon = spec.horizon
     reward, transition = bonuses.hoeffding(spec, "tight", 0.5 * failure, l1=True)
@@ -328,7 +327,7 @@ class StagedLearner(Knobs):
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> StageState:
         """Return the state before the first release.
 
-        ``ties`` : key of the public random stream that breaks ties, (2,) words.
+        ties : (2,) key of the public random stream that breaks ties.
         """
         self.sizes(spec)
         return StageState(spec, np.array(ties, dtype=np.uint64), self._memory(spec))
@@ -336,8 +335,8 @@ class StagedLearner(Knobs):
     def plan(self, state: StageState, release: Release, ask: Ask | None = None) -> tuple[Plan, StageState]:
         """Return the policy of the next users, and the new state.
 
-        Call it repeatedly with the latest release: each call returns the next policy of the batch. Raises
-        ``ValueError`` if the batch has no further policy. ``ask`` is not used.
+        Each call with the same release returns the next policy of the batch. Raises ``ValueError`` if the
+        batch has no further policy. ``ask`` is not used.
         """
         if release.number != state.number:
             memory, queue = self._read(state, release)

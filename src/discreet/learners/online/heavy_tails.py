@@ -1,9 +1,9 @@
 r"""Value iteration and policy optimization for unbounded rewards, which devices clip.
 
-Rewards X have means in [0, 1] and moments E|X|^(1 + v) <= u with 0 < v <= 1. A device clips X to [-B, B],
-where the threshold B is public, and calls the result X_B. It reports y = X_B / (2 B) + 1/2, which is in [0,
-1] (:func:`truncated`). Query, noise and privacy guarantee are therefore those of rewards in [0, 1]. The
-learner converts the noisy sums of y - 1/2 to sums of X_B.
+Rewards X have means in [0, 1] and moments E|X|^(1 + v) <= u with 0 < v <= 1. A device clips X to [-B, B] with
+a public threshold B; the result is X_B. The device reports y = X_B / (2 B) + 1/2, which is in [0, 1]
+(:func:`truncated`). Query, noise and privacy guarantee are those of rewards in [0, 1]. The learner converts
+the noisy sums of y - 1/2 to sums of X_B.
 
 **Effect of clipping.** For n rewards (Bubeck, Cesa-Bianchi and Lugosi 2013):
 
@@ -14,7 +14,7 @@ learner converts the noisy sums of y - 1/2 to sums of X_B.
     s sqrt(2 L / n) + 2 B L / (3 n),                        the error of the mean of X_B.
 
 The error bound holds with probability 1 - e^(-L) (Bernstein). The bias increases the regret of a user by at
-most 2 H u B^(-v), for any number of users.
+most 2 H u B^(-v).
 
 **Bonus.** The bonus is that for bounded rewards, with three changes. The coefficient L_r of 1 / sqrt(D) is
 multiplied by 2 s. The noise bound E_2 of rewards is multiplied by 2 B. If there is noise, 2 B L / 3 is added
@@ -54,8 +54,6 @@ _TAILS: Mapping[str, Any] = {"threshold": 8.0, "moment": 4.0, "order": 1.0}
 
 def truncated(rewards: ArrayLike, threshold: float) -> Floats:
     """Return rewards X clipped to [-B, B] and mapped to [0, 1], y = X_B / (2 B) + 1/2.
-
-    A device calls it before it makes a :class:`~discreet.core.trajectories.Trajectory`.
 
     rewards : finite rewards of any size. threshold : B > 0.
 

@@ -1,13 +1,10 @@
 r"""Learner for stationary environments: one model is fitted to all releases, and posterior samples explore.
 
-The learner repeats four steps.
-
 - *Fit*. At each release, the model is fitted to the noisy counts of all releases
   (:mod:`discreet.learners.online.joint_posterior_kernels`).
-- *Exploration*. A batch is split into sub-batches, and the users of each sub-batch follow the optimal policy
-  of one sampled model. To sample a model, the measurements are perturbed by normal noise, the mean of the
-  prior is replaced by a draw from the prior, and the model is fitted to the result. In the first batch, each
-  policy repeats one action.
+- *Exploration*. A batch is split into sub-batches, and each sub-batch follows the optimal policy of one
+  sampled model. A sampled model is fitted to perturbed measurements, with a perturbed prior mean. In the
+  first batch, each policy repeats one action.
 - *Query*. The learner queries transition counts per step, and rewards that are summed over steps and clipped
   to a total of C per user. C starts at 3. Later, C is three times the released mean return. When C reaches
   H / 2, centred rewards per step replace the clipped sums.
@@ -16,12 +13,10 @@ The learner repeats four steps.
   environment is not stationary, a :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI` receives all
   measurements and plans all later policies.
 
-Policies and C are functions of releases and public values, so the privacy guarantee holds. Regret has no
-proof.
+The privacy guarantee holds, because policies and C are functions of releases. Regret has no bound.
 
 Sources: Thompson 1933 and Osband, Russo and Van Roy 2013 (posterior sampling); Papandreou and Yuille 2010
-(samples by fitting perturbed data). The joint likelihood of noisy releases, the rule for C and the misfit
-test are not from the literature.
+(samples by fitting perturbed data).
 """
 
 from __future__ import annotations
@@ -83,7 +78,7 @@ _QUIET = 1.0  # If the noise unit is below this value, a fit has more steps.
 def noise_unit(spec: ProblemSpec) -> float:
     """Return the standard deviation of the noise at the full budget, divided by the l2 sensitivity.
 
-    Returns 0 without noise. For Laplace noise, the l1 sensitivity is sqrt(2 H) times the l2 sensitivity.
+    Returns 0 without noise.
     """
     budget = spec.budget
     if budget is None:
@@ -259,7 +254,7 @@ class JointPosterior(Knobs):
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> JointState:
         """Return the state before the first release.
 
-        ``ties`` : key of the public random stream that draws samples, (2,) words.
+        ties : (2,) key of the public random stream that draws samples.
         """
         self._check(spec)
         cut = _first_cut(spec)
@@ -271,8 +266,8 @@ class JointPosterior(Knobs):
     def plan(self, state: JointState, release: Release, ask: Ask | None = None) -> tuple[Plan, JointState]:
         """Return the policy of the next users, and the new state.
 
-        Call it repeatedly with the latest release: each call returns the next policy of the batch. Raises
-        ``ValueError`` if the batch has no further policy. ``ask`` is not used.
+        Each call with the same release returns the next policy of the batch. Raises ``ValueError`` if the
+        batch has no further policy. ``ask`` is not used.
         """
         if release.number != state.number:
             state = self._read(state, release)
@@ -333,10 +328,7 @@ class JointPosterior(Knobs):
         return state if centered or state.centered else _next_cut(state)
 
     def _fitted(self, state: JointState, number: int) -> JointState:
-        """Continue the last fit, then test if a stationary model explains the measurements.
-
-        ``number`` is the number of the release.
-        """
+        """Continue the last fit, then test if a stationary model explains the measurements."""
         mine, spec, evidence = self.tuned(state.spec), state.spec, state.evidence
         mean, std = prior(spec.layout)
         work, steps, rate = _scratch(state), int(mine.fit_steps or 1), float(mine.rate or 0.0)
@@ -458,7 +450,7 @@ def _descended(
     """Return the logits of a fit that starts at ``start`` and is at least as likely as ``safe``.
 
     If the fit is less likely than ``safe``, a second fit starts at ``safe`` with a tenth of the learning
-    rate. If the second fit is also less likely, ``safe`` is returned.
+    rate.
     """
     slope, found = np.zeros_like(start), start.copy()
     kernels.fit(found, prior_mean, precision, evidence, work, steps, rate)
@@ -534,8 +526,7 @@ _INNER = NoiseAwareUCBVI(pooled="none")
 def _handed_over(state: JointState, share: float) -> JointState:
     """Pass all measurements to a noise-aware learner, and return the state with this learner.
 
-    ``share`` is the budget share of rewards. Clipped reward sums are replaced by the reward sums per step
-    that the fitted model predicts.
+    Clipped reward sums are replaced by the reward sums per step that the fitted model predicts.
     """
     spec, evidence, work = state.spec, state.evidence, _scratch(state)
     kernels.decode(state.theta, work)
@@ -571,10 +562,7 @@ def _into_inner(
     sigmas: tuple[float, float],
     newest: Measurement,
 ) -> JointState:
-    """Return the state after the noise-aware learner has read another measurement.
-
-    ``users`` is the number of users up to this measurement.
-    """
+    """Return the state after the noise-aware learner has read another measurement."""
     return replace(
         state, inner=_step(_noted(state), users, moves, rewards, sigmas, newest.decay, newest.gain)
     )

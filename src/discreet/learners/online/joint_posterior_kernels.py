@@ -7,7 +7,7 @@ is
     mu_{p,0} = start,    mu_{p,h+1}(s') = sum_s mu_{p,h}(s) P(s' | s, pi_p(h, s)).
 
 Let N_j(h, s, a) be the sum of n_p mu_{p,h}(s) over the policies p of batch j with pi_p(h, s) = a. Release i
-is a S_i with S_i = x_i + lambda_i S_{i-1}, where x_i is the sum over the users of batch i, a is the gain, and
+is a S_i with S_i = x_i + lambda_i S_{i-1}. Here x_i is the sum over the users of batch i, a is the gain, and
 lambda_i is the decay. The means of released sums are:
 
 - Transition counts per step: a M_i(h, s, a) P(s' | s, a), with M_i = N_i + lambda_i M_{i-1}.
@@ -17,8 +17,8 @@ lambda_i is the decay. The means of released sums are:
 - Centred rewards per step: a M_i(h, s, a) (w(s, a) - 1/2).
 
 The variance of a released sum is the noise variance plus a sampling variance, which is a multiple of the
-mean. Adam minimises the negative log-likelihood of independent normals plus that of a normal prior of logits.
-P and ``start`` are the softmax of logits, and w is the logistic function of logits.
+mean. Adam maximises the likelihood of independent normals with a normal prior of logits. P and ``start`` are
+the softmax of logits, and w is the logistic function of logits.
 
 Sources: Dempster, Laird and Rubin 1977 for models of paths that are not observed; Kingma and Ba 2015 for
 Adam. The likelihood, the factor kappa and the variances were derived for this library.
@@ -155,7 +155,7 @@ def decode(theta: Floats, work: Scratch) -> None:
 def predict(evidence: Evidence, work: Scratch) -> None:
     """Predict the flow of users under each policy, and the decayed visits of each release.
 
-    ``work`` must hold the decoded model. The predictions are written into it.
+    ``work`` must hold the decoded model.
     """
     model, means, flow, seen, counted = work.model, work.means, work.flow, work.seen, work.counted
     policies, horizon, states = evidence.rows.shape
@@ -203,10 +203,7 @@ def _kept(earned: float, cut: float) -> float:
 
 @inlined
 def _slope(y: float, mean: float, variance: float, slope: float) -> float:
-    """Return the derivative of -log N(y; mean, variance) with respect to the mean.
-
-    ``slope`` is the derivative of the variance with respect to the mean.
-    """
+    """Return the derivative of -log N(y; mean, variance) with respect to the mean."""
     inverse = 1.0 / variance
     scaled = (mean - y) * inverse
     return scaled + 0.5 * slope * (inverse - scaled * scaled)
@@ -445,8 +442,8 @@ def misfit(evidence: Evidence, work: Scratch) -> float:
     standard deviation. The variance of the weighted sum is that of noise, plus that of sampling, plus a
     tolerance for the error of the fit.
 
-    The variance of the sum of Z^2 - 1 is 2 for each Z, plus the excess kurtosis of the noise, plus 2 (H - 1)
-    times the squared share of sampling in the variance.
+    The variance of this sum is 2 for each Z, plus the excess kurtosis of the noise, plus 2 (H - 1) times the
+    squared share of sampling in the variance.
     """
     model, seen = work.model, work.seen
     releases, horizon, rows = seen.shape

@@ -16,16 +16,16 @@ in G. There are p features in each of B blocks, D = B p, K users and a failure p
     rho_min = max(lam, c - Upsilon),    rho_max = c + Upsilon.
 
 * ``ridge="bound"`` is the shifted regulariser of Shariff and Sheffet: c = lam + 2 Upsilon, where Upsilon
-  bounds the norm of the noise. With a number, c = lam + ridge 2 sqrt(p) s. Eigenvalues of V are at least lam.
+  bounds the norm of the noise. With a number, c = lam + ridge 2 sqrt(p) s.
 * (2) is the width of Shariff and Sheffet for ||theta|| <= 1 and rewards in an interval of length 1.
 * Without noise, c = lam and gamma = 0. (1) is then the algorithm of Abbasi-Yadkori et al.
 
 Until the first release, users act at random. Unlike in the papers, responses are centred (phi (r - 1/2)).
 
-*Privacy.* Neighbours differ in one user's whole record, which is replaced. The sums and their sensitivity are
-those of :class:`~discreet.mechanisms.linear.context_query.ContextQuery`. All computations of the learner are
-post-processing. A user's data are in one batch, in one message, or in at most ceil(log2 K) nodes of a tree.
-The guarantee is joint differential privacy if only the user sees the user's own action.
+*Privacy.* Neighbours differ in one user's whole record, which is replaced. The sensitivity is that of
+:class:`~discreet.mechanisms.linear.context_query.ContextQuery`. The learner only post-processes the noisy
+sums. A user's data are in one batch, in one message, or in at most ceil(log2 K) nodes of a tree. The
+guarantee is joint differential privacy if only the user sees the user's own action.
 
 Sources: Abbasi-Yadkori et al. (2011) without privacy; Shariff and Sheffet (2018, arXiv 1810.00068) for the
 regulariser and for ``Central(release="tree", leaf="user")``; Zheng et al. (2020, arXiv 2006.00701) for local
@@ -57,7 +57,7 @@ __all__ = ["BatchedLinUCB", "LinTS", "LinUCB"]
 
 @dataclass(frozen=True, kw_only=True)
 class LinUCB(Knobs):
-    """LinUCB with a regulariser for noisy sums. See the module for formulas and sources.
+    """LinUCB with a regulariser for noisy sums. The module docstring has formulas and sources.
 
     Parameters
     ----------
@@ -193,8 +193,6 @@ class LinUCB(Knobs):
 @dataclass(frozen=True, kw_only=True)
 class BatchedLinUCB(LinUCB):
     """LinUCB with batches of fixed size and independent noise per batch (Chowdhury and Zhou 2022).
-
-    In the paper a shuffler provides the noise; here a trusted server adds the noise.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Base of the learners with linear features: public schedule, tie-breaking, and planning from a release.
 
 **Schedule.** By default, there is a release when the number of users has grown by the factor g = 1 + min(1/2,
-2.5 / d) since the last release. Here d is the dimension of the features. The factor has no theorem.
+2.5 / d) since the last release. Here d is the dimension of the features.
 
 With ``switching="determinant"``, the learner changes the policy only if the determinant of a released,
 regularised Gram matrix has doubled since the last change (Ngo et al. 2022). The policy changes at most
@@ -87,7 +87,7 @@ class LinearState:
         """Return the number by which failure probabilities are divided, so that bounds hold at all releases.
 
         The number is J if the number J of releases is known, and j (j + 1) for the j-th ``release``
-        otherwise. The inverses 1/2 + 1/6 + 1/12 + ... sum to 1.
+        otherwise.
         """
         if self.releases is None:
             return float(max(1, release.number) * (release.number + 1))
@@ -224,7 +224,7 @@ class LinearLearner(Knobs):
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LinearState:
         """Return the state before the first release.
 
-        ``ties`` : key of the public random stream that breaks ties, (2,) words.
+        ties : (2,) key of the public random stream that breaks ties.
         """
         self._check(spec)
         values = np.zeros((spec.horizon + 1, spec.states))
@@ -235,8 +235,8 @@ class LinearLearner(Knobs):
     def plan(self, state: LinearState, release: Release, ask: Ask | None = None) -> tuple[Plan, LinearState]:
         """Return the next users' plan (policy and context) and the new state.
 
-        Call it repeatedly with the latest release: each call assigns a policy to the next sub-batch. ``ask``
-        is the method ``answer`` of the session. Raises ``ValueError`` if no user or no sub-batch is left.
+        Each call with the same release assigns a policy to the next sub-batch. ``ask`` is the method
+        ``answer`` of the session. Raises ``ValueError`` if no user or no sub-batch is left.
         """
         mine = self.tuned(state.spec)
         if release.number != state.number:

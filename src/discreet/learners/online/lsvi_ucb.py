@@ -6,7 +6,7 @@ h:
 
     Q_h = clip(estimate_h + bonus_scale beta_h ||phi||_{Lambda^-1}, 0, b_h),   V_h = max_a Q_h.
 
-Users follow the greedy policy. The option ``response`` selects the computation of ``estimate_h``.
+The option ``response`` selects the computation of ``estimate_h``.
 
 * ``"requery"``: the estimate is c + phi^T Lambda^-1 u, where c is the centre of the targets and u is the sum
   of phi (r + V_{h+1}(s') - c) over all users so far. The session computes a noisy u for each V (argument
@@ -16,12 +16,11 @@ Users follow the greedy policy. The option ``response`` selects the computation 
   estimate is r^ + P^ V (:func:`~discreet.learners.estimation.linear_regression.model_values`). A new V needs
   no further query. The error of M V grows with ||V - mean V||_2, so this form is suitable for small S.
 
-**Centring** does not cause bias if 1 is in the span of the features, 1 = phi^T v. For pairs without data, the
-prediction is c. Targets that are not centred therefore need a larger bonus.
+**Centring** (subtracting c from the targets) does not cause bias if 1 is in the span of the features. For
+pairs without data, the prediction is c.
 
 **Stationary problems.** With ``stationary=True``, the released sums are added over the steps 0 to H - 2. The
-last step is left out, because its sums contain no next state. The spectral edge of the added noise is
-sqrt(sum edge_h^2). The form "requery" does not support ``stationary=True``.
+form "requery" does not support ``stationary=True``.
 
 **First batch.** Until the first release, users act at random. After n users, a Gram matrix has a mean
 eigenvalue of about n x, where x is the mean of ||phi||^2 / d over all pairs. Let m be the number of users at
@@ -31,12 +30,10 @@ first release is made after max(m, sqrt(m K) / 32) users, and at the latest afte
 **Schedules.** A theorem covers a release after every user, and B static batches (with an additional regret of
 O~(d H^2 K / B)). Without noise, a theorem also covers ``switching="determinant"``. With noise, its usual
 analysis fails (abstract of Zhou 2026, arXiv 2605.23131). The default schedule has no theorem. It is geometric
-with the growth factor 1 + min(1/2, 2.5 / d), or at least 1.25 with privacy. If ``switches`` is given, at most
-this number of rounds of queries is planned, and each round gets a larger share of the budget.
+with the growth factor 1 + min(1/2, 2.5 / d), or at least 1.25 with privacy.
 
 **Privacy.** The learner only post-processes releases. The schedule and the options ``response``, ``centre``,
-``span``, ``over_steps``, ``answer_share`` and ``known_rewards`` determine the queries. The privatizer sets
-the noise accordingly.
+``span``, ``over_steps``, ``answer_share`` and ``known_rewards`` determine the queries.
 
 Sources: Jin, Yang, Wang and Jordan (2020) for LSVI-UCB; Luyo et al. (2021), algorithm 2, for the private
 batched form; Ngo, Vietri and Wu (2022) for the rule that changes the policy.
@@ -90,7 +87,7 @@ __all__ = ["LSVIUCB"]
 class LSVIUCB(LinearLearner):
     """Optimistic least-squares value iteration on features of state-action pairs, for linear MDPs.
 
-    The problem must declare ``Features``. :meth:`tuned` chooses a value for each option that is None.
+    The problem must declare ``Features``.
 
     Parameters
     ----------
@@ -223,10 +220,7 @@ class LSVIUCB(LinearLearner):
             raise ValueError("stationary = True: must be False, the problem is not declared stationary")
 
     def _first(self, spec: ProblemSpec) -> int:
-        """Return the default number of users before the first noisy release, from public values only.
-
-        Under local privacy, each of n users adds noise with the edge e. Their sum has the edge sqrt(n) e.
-        """
+        """Return the default number of users before the first noisy release, from public values only."""
         most = math.ceil((spec.users or 1) / _FIRST)
         law, query = self._noise_of_one_sum(spec), self._query(spec)
         d, size = query.features.dimension, float((_features(spec).rows ** 2).sum(axis=1).mean())
@@ -257,7 +251,7 @@ class LSVIUCB(LinearLearner):
         return GoeLaw(tuple(scales.tolist()), 1.0, 1.0, query.features.dimension, 1, budget.pure)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule with the public release times. The times are geometric by default."""
+        """Return the schedule with the public release times."""
         mine = self.tuned(spec)
         plain = mine._times(spec)
         if mine.response != "requery" or mine.switching != "determinant" or mine.switches is None:
@@ -364,10 +358,7 @@ class LSVIUCB(LinearLearner):
     def _modelled(
         self, release: Release, step: int, phi: Floats, inverse: Floats, after: Floats, ask: Ask | None
     ) -> Floats:
-        """Return the estimates r^ + P^ V of the model form, (R,), for the R admissible pairs.
-
-        ``phi`` (R, d) : features. ``inverse`` (d, d) : Lambda^-1. ``after`` (S,) : V at the next step.
-        """
+        """Return the estimates r^ + P^ V of the model form, (R,), for the R admissible pairs."""
         found = np.zeros(len(phi))
         if MODEL_REWARDS in release.estimates:
             sums = release.estimates[MODEL_REWARDS].value
@@ -383,11 +374,7 @@ class LSVIUCB(LinearLearner):
     def _answered(
         self, release: Release, step: int, phi: Floats, inverse: Floats, after: Floats, ask: Ask | None
     ) -> Floats:
-        """Return the estimates c + phi^T Lambda^-1 u of the requery form, (R,), for the R admissible pairs.
-
-        With ``span="values"``, the range of the targets is that of V over all states. ``phi`` (R, d) :
-        features. ``inverse`` (d, d) : Lambda^-1. ``after`` (S,) : V at the next step.
-        """
+        """Return the estimates c + phi^T Lambda^-1 u of the requery form, (R,) for R pairs."""
         high = float(len(release.estimates[GRAM].value) - step)
         low, top = 0.0, high
         if self.span == "values":

@@ -9,10 +9,10 @@ form the set
 In a stage, for every triple (h, s, a), L_0 users follow the member of Q that visits the triple most often.
 This member is a mixture of two deterministic policies, found by
 :mod:`discreet.learners.online.occupancy_elimination_kernels`. A public binomial draw splits the L_0 users
-between the two policies. Users of the first stage follow random policies.
+between the two policies.
 
 The learner reads counts summed over stages, so any privatizer can be used. With ``forget``, only the batch of
-the current stage is queried, as in the paper. Each batch then has the full budget.
+the current stage is queried, with the full budget.
 
 **Guarantees.** All computations are post-processing, so the privacy guarantee is that of SDP-PE. With
 ``width_scale`` >= 1, every optimal policy is in Q at every stage, with probability at least 1 - ``failure`` -
@@ -27,8 +27,6 @@ P~.
 2. The policies of users are drawn from mixtures of two deterministic policies.
 3. One model replaces the crude, absorbing and fine models, so the relative accuracy of visit probabilities is
    not proved.
-
-Results should be reported under the name SDP-PE-OM.
 
 Source of the elimination rule: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -243,7 +241,7 @@ class SDPPEOM(StagedLearner):
     def _explore(self, world: KnownModel, level: float, size: int, coins: Words) -> tuple[ActiveSet, Plans]:
         """Return the statistics and the plans of one stage.
 
-        For each triple (h, s, a), ``size`` users follow the member of Q that visits the triple most often.
+        ``size`` users follow the member of Q that visits a triple (h, s, a) most often, for each triple.
         ``level`` defines Q.
         """
         layout = world.layout

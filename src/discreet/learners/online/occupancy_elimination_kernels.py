@@ -6,7 +6,7 @@ visit(pi) is the probability that pi visits the pair. Backward induction compute
 
 Each policy is a point (value, visit) in the plane. The search follows the concave upper hull of these points
 from its two ends, with one policy below the level and one policy above the level. Each step finds a new
-vertex of the hull, so the search is finite; it usually takes five to ten steps.
+vertex of the hull, so the search is finite.
 """
 
 from __future__ import annotations
@@ -80,7 +80,6 @@ def _respond(
     """Find a policy that maximises on_visit * visit + on_reward * value.
 
     The function writes the rows that the policy chooses into ``rows`` (H, S), and returns its (visit, value).
-    If ``on_visit`` or ``on_reward`` is 0, ties are broken by the quantity with factor 0.
     """
     states, pairs = columns.shape[1], columns.shape[2]
     x, v, qx, qv = scratch[0], scratch[1], scratch[2], scratch[3]
@@ -145,8 +144,7 @@ def constrained_visit(
     the mixture into ``low_rows`` and ``high_rows`` (H, S). It returns the weight of the second policy, the
     probability that the mixture visits the pair, and the number of backward inductions.
 
-    If ``level`` exceeds the largest value, the largest value is used as the level. Rounding errors are
-    ignored when a value is compared with the level.
+    If ``level`` exceeds the largest value, the largest value is used as the level.
     """
     states, pairs = columns.shape[1], columns.shape[2]
     best = 0.0

@@ -30,14 +30,14 @@ sensitivity has no factor H. Any privatizer can be used.
 
 **Policies.** All deterministic policies are enumerated
 (:mod:`discreet.learners.online.policy_elimination_kernels`). There are A^(S H) policies, or A^(1 + S (H - 1))
-if the first state is fixed. Use ``sdp-pe-om`` for problems with more than ``max_policies`` policies.
+if the first state is fixed.
 
 **Ties.** If no policy reaches a triple (h, s, a) in the model, ``tie_break`` selects one of the policies that
 take action a in state s at step h.
 
 **Deviations from the papers.** Stage b has m_0 H S A 2^(b-1) users in each of its crude and fine parts,
-because the published L_b = 2^b gives L_0 = 0 in early stages. By default, four fifths of all users follow the
-best remaining policy (``explore_share``). The distribution of the first state is public (``spec.initial``).
+because the published L_b = 2^b gives L_0 = 0 in early stages. The distribution of the first state is public
+(``spec.initial``).
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -167,7 +167,7 @@ class Enumeration:
 
 
 def _rules(layout: Layout, choices: Ints) -> Rules:
-    """Return all rules, (n, S). A rule chooses one row (an admissible pair) for each state.
+    """Return all rules, (n, S).
 
     In state s, only the first ``choices[s]`` rows of the state are used. The choice in state 0 varies
     fastest.
@@ -188,8 +188,7 @@ def _enumerated(layout: Layout, initial: tuple[float, ...], most: int) -> Enumer
 def absorbing(transitions: Floats, rare: Flags) -> Floats:
     """Return the transition probabilities with all entries in W set to 0 (EstimateTransition in the paper).
 
-    ``transitions`` (..., S) are probabilities, and ``rare`` (..., S) is True for entries in W. The missing
-    probability mass leads to a terminal state with value 0, which is not stored.
+    ``transitions`` (..., S) are probabilities, and ``rare`` (..., S) is True for entries in W.
     """
     return np.where(rare, 0.0, transitions)
 
@@ -233,7 +232,7 @@ class SDPPE(StagedLearner):
     C : float
         Constant of xi_b, for ``elimination="theory"``.
     C_1 : float
-        Constant of the threshold. Transitions below the threshold form the set W. The theory needs 6.
+        Constant of the threshold. It defines the set W. The theory needs 6.
     max_policies : int
         Largest number of deterministic policies. ``ValueError`` is raised if the problem has more.
 
@@ -328,10 +327,7 @@ class SDPPE(StagedLearner):
     def _crude(
         self, spec: ProblemSpec, memory: EliminationMemory, model: StageModel, h: int
     ) -> EliminationMemory:
-        """Return the memory in which the absorbing model includes step h.
-
-        ``model`` is estimated from the crude batch of step h.
-        """
+        """Return the memory in which the absorbing model includes step h."""
         crude, rare = memory.crude.copy(), memory.rare.copy()
         rare[h] = model.counts[0] < self._threshold(spec, model.width)
         crude[h] = absorbing(model.transitions[0], rare[h])
@@ -347,11 +343,7 @@ class SDPPE(StagedLearner):
         stages: int,
         number: int,
     ) -> EliminationMemory:
-        """Return the memory with the next set phi_{b+1} and its best policy.
-
-        ``model`` is estimated from the fine batch of stage b. ``size`` is L_0 of this stage. ``stages`` is
-        the number of stages, and ``number`` is the number of the release.
-        """
+        """Return the memory with the next set phi_{b+1} and its best policy."""
         spec, everyone = state.spec, self.enumeration(state.spec)
         rewards = model.rewards
         if self.known_rewards and spec.known_rewards is not None:
@@ -376,10 +368,7 @@ class SDPPE(StagedLearner):
         return replace(memory, active=active, best=int(equals[chosen]))
 
     def _radius(self, spec: ProblemSpec, width: float, size: int) -> float:
-        """Return xi_b, half of the elimination margin of the theory.
-
-        ``width`` is the largest noise bound E of the stage, and ``size`` is L_0 of the stage.
-        """
+        """Return xi_b, half of the elimination margin of the theory."""
         s, a, h = spec.states, spec.actions, spec.horizon
         length = spec.layout.rows * h * size
         floored = max(2.0, width) if width > 0.0 else 1.0
@@ -433,9 +422,7 @@ class APEVE(SDPPE):
     The learner treats the sums as exact and ignores noise. Crude and fine exploration of stage b each have
     about K^(1 - 2^-b) users, so there are about log log K stages.
 
-    The options are those of :class:`SDPPE`. Preset ``default``: elimination by data, with smaller widths
-    (heuristic). Preset ``theory``: elimination by data, with valid bounds. Preset ``paper``: elimination by
-    xi_b with C = 1; all users explore.
+    The options and presets are those of :class:`SDPPE`.
     """
 
     ignores_noise: ClassVar[bool] = True

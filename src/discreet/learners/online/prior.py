@@ -249,7 +249,7 @@ class Prior:
     ) -> Prior:
         """Return the prior estimated from an earlier release of counts.
 
-        The prior is post-processing of the release. The strength of a pair is n^2 / (S s^2 + n), at most
+        The strength of a pair is n^2 / (S s^2 + n), at most
         1000. Here n is the estimated number of visits, and s is the standard deviation of the noise in one of
               the S transition
         counts.
@@ -383,7 +383,7 @@ def _sums_of_online(tables: Mapping[str, tuple[Floats, float]], users: int, name
     """Return the sums of an online release.
 
     tables : value and standard deviation of the noise of each family. users : number of users. name : text
-        for messages. Raises ``ValueError`` if transition counts are missing or a shape does not fit.
+        for messages.
     """
     if TRANSITIONS not in tables:
         raise ValueError(f"{name} holds {', '.join(tables) or 'nothing'}: must hold {TRANSITIONS}")

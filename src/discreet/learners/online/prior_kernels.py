@@ -19,7 +19,7 @@ algorithm. Two pseudo-pairs with the initial shares (``first_shares``) are added
 o_k = omega_k^2 / (omega_k^2 + e), and q has the rest. Under the empty hypothesis, the estimate has weight 1.
 The weight of the estimate is O = p_0 + sum p_k o_k. The error of q adds sum p_k (1 - o_k)^2 omega_k^2, and
 uncertainty about the hypothesis adds (p_0 + sum p_k o_k^2 - O^2) times the squared distance between the
-estimate and q. If q is not p, then e -> 0 makes O -> 1 at any strength, because all omega_k^2 are positive.
+estimate and q.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def log_density(square: float, variance: float, directions: float) -> float:
 
 @inlined
 def first_shares(many: int, shares: Floats) -> None:
-    """Write into ``shares`` the initial shares, which do not depend on data. Their sum is 1."""
+    """Write into ``shares`` the initial shares, which do not depend on data."""
     total = 0.0
     for k in range(1, many):
         shares[k] = _FALL ** (k - 1)
@@ -168,7 +168,7 @@ def measure_rows(
 ) -> Floats:
     """Return the log densities (R, K) of rows, in the scratch space ``work``.
 
-    The four arrays (R,) are n, D, D_0 and e of the module docstring. For a pair without data, e is infinite.
+    The four arrays (R,) are n, D, D_0 and e of the module docstring.
     """
     many = count_hypotheses(strength, _WIDEST)
     logs = work[: strength.shape[0] * many].reshape(strength.shape[0], many)

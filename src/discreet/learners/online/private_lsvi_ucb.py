@@ -12,8 +12,8 @@ The number of rounds of queries is limited in advance to
 
     N = ceil(sum_h d log2(1 + K b^2 / (d L_h))),                                                   (1)
 
-where K is the number of users, b the bound of ||phi||, and L_h the ridge with the noise of one sum. Without
-noise, determinants cannot double more often. The budget of the responses is split over N rounds.
+where K is the number of users, b the bound of ||phi||, and L_h the ridge with the noise of one sum. The
+budget of the responses is split over N rounds.
 
 **Differences from the paper.** The session states the epsilon of the noise that is drawn, which is smaller
 than with the composition theorems of the paper. The width beta of the preset ``paper`` is quoted from the
@@ -22,11 +22,8 @@ public code of Sahu (2025, arXiv 2504.09339), because the paper's text was not a
     beta = 5 H^2 sqrt(d lambda~) log(chi) + 6 d H sqrt(log(chi)),                                  (2)
     chi = 254 * 162 K^4 d U H / p,   U = max(1, 1 + 2 H sqrt(d K) / lambda~).
 
-In U, the bound on the noise of responses is set to lambda~.
-
 **No theorem.** With noise, determinants need not grow, and the usual analysis of rule 2 fails (abstract of
-Zhou 2026, arXiv 2605.23131). With the width (2), H = d = 4 and rho = 1, every Q stays at its upper bound up
-to about 10^10 users (benchmarks/linear.md).
+Zhou 2026, arXiv 2605.23131).
 """
 
 from __future__ import annotations

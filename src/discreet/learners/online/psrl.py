@@ -11,8 +11,7 @@ m = ``prior_visits`` and b = ``prior_rewards``,
 
     r(h, s, a)     ~ Beta(b + R(h, s, a), b + N(h, s, a) - R(h, s, a)).
 
-The Beta prior of a reward is conjugate if rewards are 0 or 1. If ``known_rewards`` is True, rewards are not
-drawn. If all Gamma variables of a Dirichlet draw underflow to 0, one successor gets probability 1.
+If ``known_rewards`` is True, rewards are not drawn.
 
 **Regret.** The expected regret over the prior is O~(H S sqrt(A T)) for a stationary MDP and one draw before
 each user. The bound holds only if the MDP was drawn from the prior.

@@ -4,8 +4,8 @@ At each release, a learner draws rewards and transition probabilities from a dis
 counts. The next users follow the greedy policy of the drawn values. The users between two releases can be
 split into ``samples`` sub-batches, each with a separate draw.
 
-The distribution is correct only if the counts are exact. Therefore ``begin``, ``query`` and ``schedule``
-reject a private budget, and ``plan`` rejects noisy sums. These learners have no privacy guarantee.
+The distribution is correct only for exact counts. Therefore ``begin``, ``query`` and ``schedule`` reject a
+private budget, and ``plan`` rejects noisy sums. These learners have no privacy guarantee.
 
 Each draw depends only on the key of the public random stream, the number of the release, and the number of
 the sub-batch.
@@ -37,7 +37,7 @@ from discreet.utils.random_streams_kernels import ROLE_SAMPLES, ROLE_TIES, gener
 
 @dataclass(frozen=True, eq=False)
 class RandomizedState:
-    """State of the learner between releases. It holds the sums of the latest release.
+    """State of the learner between releases.
 
     R is the number of admissible state-action pairs. T is 1 if steps are pooled, otherwise H.
 
@@ -223,7 +223,7 @@ class RandomizedLearner(Knobs):
         return values, q
 
     def _kernel(self) -> LearnerKernel:
-        """Return constants for a kernel without a bonus. Ties are broken at random."""
+        """Return constants for a kernel without a bonus."""
         flags = np.zeros(kernels.FLAGS, np.int64)
         flags[kernels.CAP], flags[kernels.RANDOM_TIES] = self._cap(), 1
         return LearnerKernel(kernels.VALUE_ITERATION, flags, np.zeros(kernels.KNOBS))

@@ -12,16 +12,15 @@ The explorer has three stages.
        D = rho * (mean return of the anchor) * (number of users of the learner) - (their measured total),
 
    with rho = 1/4. Users follow the anchor while D is above an allowance B(k) = b (k / k_1)^alpha. Here k is
-   the number of users, k_1 is the number of users at the start of this stage, and b is a few standard
-   deviations of the measured total. The method is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020).
+   the number of users, k_1 is its value at the start of this stage, and b is a few standard deviations of the
+   measured total. The method is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020).
 3. *Alone*. This stage begins when the return of the learner is clearly above rho times that of the anchor.
    The learner continues without the anchor and with the whole budget.
 
 Regret decreases in environments where repeating some action gives a reward that is hard to find (RiverSwim).
-It increases if a repeated action has a small return and the learner's return stays below a quarter of that
-return for the first thousand users (benchmarks/default_learner.md). Groups, shares and policies are functions
-of earlier releases, so the privacy guarantee holds. No regret theorem is known. The returns per group, the
-single probe, the debt and the last stage are not from the cited papers.
+Regret increases in environments where a repeated action has a small return and the learner improves slowly
+(benchmarks/default_learner.md). The privacy guarantee holds, because policies are functions of earlier
+releases. No regret theorem is known.
 """
 
 from __future__ import annotations
@@ -81,10 +80,7 @@ class Mean:
     variance: float = 0.0
 
     def add(self, value: float, users: float, variance: float) -> Mean:
-        """Return the estimate after another measurement ``value``.
-
-        ``value`` has the mean ``users`` * m and the variance ``variance``.
-        """
+        """Return the estimate after another measurement ``value``."""
         w = users / variance if variance > 0.0 else users * 1e12
         return Mean(self.exposure + w * users, self.total + w * value, self.variance + w * w * variance)
 
@@ -276,10 +272,7 @@ def _scaled(law: Any, ratio: float) -> Any:
 
 
 def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: int) -> ReturnsState:
-    """Return the state after the probe: stage "watch" if there is an anchor, otherwise stage "alone".
-
-    ``users`` is the number of users so far, and ``first`` is the number of users per action in the probe.
-    """
+    """Return the state after the probe: stage "watch" if there is an anchor, else "alone"."""
     returns = newest.estimates[GROUP_RETURNS]
     clip = _CLIP * state.inner.spec.horizon
     sums = returns.value[: state.inner.spec.actions] / newest.gain
@@ -292,11 +285,7 @@ def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: in
 
 
 def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
-    """Return the state with the new debt of the learner, computed from the latest measurement.
-
-    The stage becomes "alone" if the learner's return is high enough, or if the return of the anchor is too
-    small.
-    """
+    """Return the state with the new debt of the learner, computed from the latest measurement."""
     returns, gain = newest.estimates[GROUP_RETURNS], newest.gain
     clip, sigma = _CLIP * state.inner.spec.horizon, returns.law.std()
     behind = (
@@ -330,10 +319,7 @@ def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
 
 
 def _learners_part(state: ReturnsState, users: int, batch: int) -> int:
-    """Return the number of users in the next ``batch`` users who follow the learner.
-
-    ``users`` is the number of users before the batch.
-    """
+    """Return the number of users in the next ``batch`` users who follow the learner."""
     if state.stage == "alone" or state.debt <= 0.0:
         return batch
     clip = _CLIP * state.inner.spec.horizon

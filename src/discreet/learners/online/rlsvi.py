@@ -14,7 +14,7 @@ has Gaussian noise of variance sigma_h^2, and one pseudo-visit has the value p_h
 - ``preset="theory"``: p_h = 0 and sigma_h^2 = beta_k = S H^3 log(2 H S A k) / 2 before user k. Values are not
   clipped. Worst-case regret is O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019).
 - ``preset="default"``: sigma_h = ``noise_const`` (H - h) and p_h = ``prior_value`` (H - h), with h from 0. Q
-  is clipped to [0, H - h]. This preset is a heuristic without a theorem.
+  is clipped to [0, H - h]. The preset has no theorem.
 
 **Privacy.** This library states no privacy guarantee for RLSVI. Lu, Gajane, Bai and Talebi wrote "Randomized
 Least Squares Value Iteration itself is Joint Differentially Private" (arXiv 2606.01952, 2026). Their abstract
@@ -61,8 +61,7 @@ from discreet.mechanisms.interfaces import ProblemSpec
 def claimed_epsilon(horizon: int, states: int, actions: int, users: int, delta: float) -> float:
     """Return the epsilon that arXiv 2606.01952 claims for RLSVI. It is not a privacy guarantee.
 
-    Returns x + 2 sqrt(x log(1 / delta)) with x = 2 A K / (H^2 log(2 H S A)) and delta in (0, 1). The module
-    docstring has a counterexample.
+    Returns x + 2 sqrt(x log(1 / delta)) with x = 2 A K / (H^2 log(2 H S A)) and delta in (0, 1).
     """
     horizon = checks.integer("horizon", horizon, 1)
     states = checks.integer("states", states, 1)

@@ -3,8 +3,8 @@
 The Euclidean projection of a noisy row onto the probability simplex sets most entries to exactly 0. Only the
 positive entries of each row are stored. With fewer than ``FEW`` states, all entries are stored.
 
-For a value m that depends on the row, sum_s (V(s) - m)^2 over all S states is computed as sum_s (V(s) - V')^2
-+ S (m - V')^2. Here V' is the mean of V over states, and the first term is computed once for each step.
+The sum over all states of (V(s) - m)^2, for a value m that depends on the row, is sum_s (V(s) - V')^2 + S (m
+- V')^2. Here V' is the mean of V over states.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ FEW = 32  # With fewer states, rows are stored with all their entries.
 
 
 class Successors(NamedTuple):
-    """Sparse rows of transition probabilities. A row without entries is uniform.
-
-    The entries ``ends[i]`` to ``ends[i + 1] - 1`` belong to row i.
-    """
+    """Sparse rows of transition probabilities. A row without entries is uniform."""
 
     ends: NDArray[np.int64]  # (rows + 1,)
     state: NDArray[np.int32]  # Successor of each entry, increasing within a row.
@@ -57,8 +54,7 @@ def successors(memory: Floats, rows: int, states: int) -> Successors:
 def project(table: Successors, at: int, v: Floats, i: int) -> tuple[int, float]:
     """Write the positive entries of the projection of v[i] onto the simplex into entries ``at`` and later.
 
-    Returns the number of these entries, and the level theta that was subtracted from v[i]. The method is that
-    of :func:`discreet.learners.estimation.model_kernels._level`.
+    Returns the number of these entries, and the level theta that was subtracted from v[i].
     """
     state, chance, states = table.state, table.chance, v.shape[1]
     high = v[i, 0]
@@ -96,7 +92,7 @@ def project(table: Successors, at: int, v: Floats, i: int) -> tuple[int, float]:
 
 @spliced
 def project_in_place(table: Successors, v: Floats, i: int) -> None:
-    """Replace v[i] by its projection onto the simplex. The first entries of ``table`` are scratch space."""
+    """Replace v[i] by its projection onto the simplex."""
     theta = project(table, 0, v, i)[1]
     for s in range(v.shape[1]):
         excess = v[i, s] - theta

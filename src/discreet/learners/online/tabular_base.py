@@ -1,9 +1,8 @@
 """Base of all tabular learners: options, schedule, query, and planning from a release.
 
-``plan`` and the fused simulation call the same compiled functions, ``plan_step`` and ``choose``. The options
-``stationary``, ``derive_visits``, ``center_rewards``, ``known_rewards`` and those of the schedule affect the
-query and its release times, and the privatizer sets the noise accordingly. All other options only affect the
-processing of a release.
+The options ``stationary``, ``derive_visits``, ``center_rewards``, ``known_rewards`` and those of the schedule
+affect the query. The privatizer sets the noise accordingly. All other options only affect the processing of a
+release.
 """
 
 from __future__ import annotations
@@ -156,9 +155,8 @@ class TabularLearner(Knobs, ABC):
         True: compute visits N as sums of the transition counts N3 over s', instead of querying N. The error
         of N is then the sum of S noise values.
     center_rewards : bool
-        True: query sums of r - 1/2. One user can change them by half as much as sums of r. If
-        ``derive_visits`` is True too, one user changes all sums together by at most 3 H in l1 norm instead of
-        6 H. Both options are True by default.
+        True: query sums of r - 1/2. If ``derive_visits`` is True too, one user changes all sums together by
+        at most 3 H in l1 norm instead of 6 H. Both options are True by default.
     known_rewards : bool
         True: use the public rewards of the problem (``spec.known_rewards``), and do not query rewards.
     failure : float
@@ -235,10 +233,7 @@ class TabularLearner(Knobs, ABC):
         return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
 
     def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> Ints:
-        """Return (E,) integers: the number of users of each exploring sub-batch in one batch.
-
-        before : number of users before the batch. batch : number of users in the batch.
-        """
+        """Return (E,) integers: the number of users of each exploring sub-batch in one batch."""
         return np.zeros(self.explorers, np.int64)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
@@ -299,7 +294,7 @@ class TabularLearner(Knobs, ABC):
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LearnerState:
         """Return the state before the first release.
 
-        ``ties`` : key of the public random stream that breaks ties, (2,) words.
+        ties : (2,) key of the public random stream that breaks ties.
         """
         horizon, rows, states = spec.horizon, spec.layout.rows, spec.states
         return LearnerState(
@@ -318,8 +313,7 @@ class TabularLearner(Knobs, ABC):
     ) -> tuple[Plan, LearnerState]:
         """Return the policy of the next users and the new state.
 
-        Call it repeatedly with the latest release: each call assigns a policy to the next sub-batch. ``ask``
-        is not used.
+        Each call with the same release assigns a policy to the next sub-batch. ``ask`` is not used.
         """
         if release.number != state.number:
             state = self._read(state, release)
@@ -405,10 +399,7 @@ class BonusLearner(TabularLearner):
 
     @abstractmethod
     def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
-        """Write the learner's flags and unscaled constants into the arrays, and return the planning method.
-
-        The planning method is ``VALUE_ITERATION`` or ``POLICY_OPTIMIZATION``.
-        """
+        """Write the learner's flags and unscaled constants into the arrays. Returns the planning method."""
 
 
 @dataclass(frozen=True, kw_only=True)

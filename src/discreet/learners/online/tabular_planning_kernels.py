@@ -158,8 +158,8 @@ def _widths(
 ) -> None:
     """Write the outer and inner bonus width of each row into ``outer`` and ``inner``, (T R,).
 
-    The inputs come from ``estimate``: masses (T R, S), and counts, inverses (1 / D) and left (missing
-    probability mass), each (T R,). An infinite outer width means that Q is the cap.
+    masses (T R, S) and counts, inverses (1 / D) and left (missing mass), each (T R,), come from ``estimate``.
+    An infinite outer width means that Q is the cap.
     """
     rows, states = transitions.shape
     kind = lk.flags[WIDTH]
@@ -216,10 +216,7 @@ def _widths(
 
 @inlined
 def _softmax(logits: Floats, state_ptr: Ints, horizon: int, probabilities: Floats) -> None:
-    """Write action probabilities (H, R), the softmax of flat logits (H * R,) over the actions of each state.
-
-    Rows ``state_ptr[s]`` to ``state_ptr[s + 1] - 1`` are the actions of state s.
-    """
+    """Write action probabilities (H, R), the softmax of flat logits (H * R,) over actions."""
     rows = probabilities.shape[1]
     for h in range(horizon):
         for s in range(state_ptr.shape[0] - 1):
@@ -251,7 +248,7 @@ def _corrections(
     """Write the correction min(first / N + second / N^2, range^2) of each successor state s'.
 
     N is the number of visits to s' at the next step, whose rows in ``counts`` start at row ``later``. If N is
-    0, the correction is range^2. ``first`` is the constant FIRST of the learner.
+    0, the correction is range^2.
     """
     reach = float(horizon) if lk.flags[RANGE] == RANGE_HORIZON else range_left
     most = reach * reach

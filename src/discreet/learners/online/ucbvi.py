@@ -13,11 +13,10 @@ condition is N = 0. For raw noisy counts N^, the condition is N^ + E1 < 1, where
 - :class:`PrivateUCBVI` (Chowdhury and Zhou 2021, algorithm Private-UCB-VI) uses a Hoeffding bonus. Its regret
   is O~(sqrt(S A H^3 T) + S^2 A H^2 E), where E is the error of the released counts.
 - :class:`DPUCBVI` (Qiao and Wang 2023, algorithm 1) uses a Bernstein bonus on projected counts. Its regret is
-  O~(sqrt(S A H^2 T) + S^2 A H^2 E). The main term of this bound is minimax-optimal.
+  O~(sqrt(S A H^2 T) + S^2 A H^2 E).
 
 The bonuses are in :mod:`discreet.learners.online.bonuses`. The ``default`` presets use smaller bonuses
-without a theorem, because Q stays at the cap with the papers' constants. They were chosen on ten random MDPs
-and chains, with S from 3 to 10 and H from 5 to 20.
+without a theorem, because Q stays at the cap with the papers' constants.
 """
 
 from __future__ import annotations
@@ -201,8 +200,6 @@ class UCBVI(GreedyLearner, BonusLearner):
 class PrivateUCBVI(PostProcessed, GreedyLearner):
     """Private-UCB-VI (Chowdhury and Zhou 2021): UCB-VI on noisy counts with a Hoeffding bonus.
 
-    The bonus is defined in :mod:`discreet.learners.online.bonuses`.
-
     Parameters
     ----------
     preset : "default", "theory", "paper" or "honest"
@@ -231,8 +228,6 @@ class PrivateUCBVI(PostProcessed, GreedyLearner):
 @dataclass(frozen=True, kw_only=True)
 class DPUCBVI(PostProcessed, GreedyLearner):
     """DP-UCBVI (Qiao and Wang 2023): UCB-VI on projected noisy counts with a Bernstein bonus.
-
-    The bonus and its four terms are defined in :mod:`discreet.learners.online.bonuses`.
 
     Parameters
     ----------

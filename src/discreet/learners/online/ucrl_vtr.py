@@ -13,9 +13,9 @@ the released sums of x x^T and x y. The centre c and the scale m of V_{h+1} are 
     Q_h = clip(r_h + c + <phi-bar, w_h> + bonus_scale beta_h ||phi-bar||_{Lambda_h^-1}, 0, b_h),
     V_h = max_a Q_h.
 
-The function ``repaired`` raises eigenvalues that are too small. The upper limit of Q_h is b_h. Subtracting c
-does not cause bias, because <phi_1(s, a), w_h> = 1. Each user who follows the plan contributes x =
-phi_{(V - c) / m} and y = (V(s') - c) / m. V is public, because it is a function of earlier releases.
+The function ``repaired`` raises eigenvalues that are too small. Subtracting c does not cause bias, because
+<phi_1(s, a), w_h> = 1. Each user who follows the plan contributes x = phi_{(V - c) / m} and y = (V(s') - c) /
+m. V is public, because it is a function of earlier releases.
 
 **Ridge.** L_h = lam + ridge x 2 std sqrt(d), where 2 std sqrt(d) is the spectral edge of the noise matrix. If
 ``ridge`` is "bound", L_h = lam + 2 Upsilon_h, where Upsilon_h is the tail bound of the noise in this release.
@@ -149,8 +149,8 @@ class Regression(Solved):
 class _PairNoise:
     """Ridge and noise of one pair of statistics in one release, for each of n steps.
 
-    The module docstring defines the symbols. ``level`` (n,) is L, ``lam`` (n,) is lam, and ``low`` (n,) is
-    low. ``width`` (n,) is the part of beta that is due to ridge and noise. ``failure`` is p1.
+    The module docstring defines the symbols. ``level`` (n,) is L, ``lam`` (n,) is lam, ``low`` (n,) is low,
+    and ``failure`` is p1. ``width`` (n,) is the part of beta that is due to ridge and noise.
     """
 
     level: Floats
@@ -341,8 +341,7 @@ class UCRLVTR(LinearLearner):
     def _failure(self, spec: ProblemSpec) -> float:
         """Return the failure probability of one sampling event at one step.
 
-        ``failure`` is divided equally over all steps and the ``EVENTS`` events at each step. Unknown rewards
-        add an event.
+        ``failure`` is divided equally over all steps and the ``EVENTS`` events at each step.
         """
         events = self.EVENTS + (0 if self.known_rewards else 1)
         return float(self.failure or 0.05) / (events * spec.horizon)
@@ -369,10 +368,7 @@ class UCRLVTR(LinearLearner):
     def _sampling(
         self, spec: ProblemSpec, pair: Pair, noise: _PairNoise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
-        """Return the sampling parts of the widths ``width`` and ``plain`` of :class:`Regression`, each (n,).
-
-        ``users`` : number of users in the release. ``log_det`` (n,) : log det Lambda.
-        """
+        """Return the sampling parts of the widths ``width`` and ``plain`` of :class:`Regression`, (n,)."""
         if self.constants == "published":
             log = math.log(3 * spec.horizon / float(self.failure or 0.05))
             log += pair.dimension / 2 * math.log1p(float(spec.users or 1) * spec.horizon)
@@ -493,10 +489,7 @@ class UCRLVTRPlus(UCRLVTR):
     def _sampling(
         self, spec: ProblemSpec, pair: Pair, noise: _PairNoise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
-        """Return the sampling parts of the widths ``width`` and ``plain`` of :class:`Regression`, each (n,).
-
-        ``users`` : number of users in the release. ``log_det`` (n,) : log det Lambda.
-        """
+        """Return the sampling parts of the widths ``width`` and ``plain`` of :class:`Regression`, (n,)."""
         if pair.matrix == REWARD_GRAM:
             return super()._sampling(spec, pair, noise, log_det, users)
         second, spans = pair.matrix == SECOND_GRAM, _spans(pair)
@@ -554,10 +547,7 @@ def _spans(pair: Pair) -> Floats:
 
 
 def _self_normalised(pair: Pair, noise: _PairNoise, log_det: Floats, users: int) -> Floats:
-    """Return the Hoeffding term R sqrt(2 log(1 / p) + log(ratio)) of the width, at each of n steps, (n,).
-
-    R is half of the range of y. ``ratio`` is the determinant ratio in the proof of the module.
-    """
+    """Return the Hoeffding term R sqrt(2 log(1 / p) + log(ratio)) of the width, at each of n steps, (n,)."""
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.minimum(log_det - d * np.log(noise.low), d * np.log1p(users * bound**2 / (d * noise.low)))
     return np.asarray(_spans(pair) / 2 * np.sqrt(2 * math.log(1 / noise.failure) + np.maximum(ratio, 0.0)))
@@ -566,7 +556,7 @@ def _self_normalised(pair: Pair, noise: _PairNoise, log_det: Floats, users: int)
 def _bernstein(pair: Pair, low: Floats, sigma: float | Floats, log: float, users: float) -> Floats:
     """Return the Bernstein width 8 sigma sqrt(d log(1 + k L^2 / (d low)) l) + 4 R l (Zhou et al. 2021).
 
-    Here k is ``users``, and ``log`` is l = log(4 k^2 / p). L is the bound of ||x||. R is the range of y.
+    Here k is ``users``, and ``log`` is l = log(4 k^2 / p).
     """
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.log1p(users * bound**2 / (d * low))
