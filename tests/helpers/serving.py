@@ -107,8 +107,10 @@ def begun(study: Study, path: Path) -> Store:
 def of_an_earlier_version(path: Path, *tables: str) -> None:
     """Take from a SQLite database what version 0.3.0 did not have, and more tables."""
     with closing(sqlite3.connect(path)) as old, old:
-        for name in ("links", "beats", "program", "schema", "key_rows", *tables):
+        for name in ("links", "beats", "program", "schema", "key_rows", "persons", "person_key", *tables):
             old.execute(f"DROP TABLE {name}")
+        old.execute("DROP INDEX person_tickets")
+        old.execute("ALTER TABLE tickets DROP COLUMN person")
 
 
 def a_writer(study: Study, store: Store, **more: Any) -> Writer:

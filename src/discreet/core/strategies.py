@@ -89,8 +89,8 @@ class Strategy(ABC):
     def fresh(self) -> bool:
         """True if the losses of single draws can be composed numerically.
 
-        True requires that every draw is made after the records that it protects, that all entries of a user's
-        column are 0 or 1, and that a user has one record.
+        True requires that every draw is made after the records that it protects, and that all entries of a
+        user's column are 0 or 1. It also requires that a user has one record.
         """
         return True
 

@@ -108,19 +108,24 @@ class Turned(RuntimeError):
     * reason : one word, such as full, late, spent, foreign or malformed.
     * status : the HTTP status code.
     * after : number of seconds to wait, or None if the service names no time.
+    * release : for the reason ``again``, the number of the release from which the user can take part again.
+      If it is None, the user took part as often as allowed, or has an open place.
 
-    Every reason except ``full`` is final. After ``full``, ask for a place again, not before ``after`` seconds
-    have passed.
+    Every reason except ``full`` and ``again`` is final. After ``full``, ask for a place again, not before
+    ``after`` seconds have passed.
     """
 
-    def __init__(self, status: int, reason: str, words: str, after: float | None = None) -> None:
+    def __init__(
+        self, status: int, reason: str, words: str, after: float | None = None, release: Any = None
+    ) -> None:
         super().__init__(f"{reason}: {words}")
         self.status, self.reason, self.after = status, reason, after
+        self.release = release if type(release) is int else None
 
     @property
     def final(self) -> bool:
         """True if the service will always refuse the same request."""
-        return self.reason != "full"
+        return self.reason not in ("full", "again")
 
 
 @dataclass(frozen=True)
@@ -695,7 +700,7 @@ class Client:
         return [
             self._placed(ticket, one, asked)
             if one["status"] == "placed"
-            else Turned(409, one["status"], str(one.get("words", "")))
+            else Turned(409, one["status"], str(one.get("words", "")), release=one.get("release"))
             for ticket, one in zip(many, given["results"], strict=True)
         ]
 
@@ -831,7 +836,8 @@ class Client:
                     return answer, found
                 refused = 400 <= answer.status_code < 500 and answer.status_code not in _COME_AGAIN
                 if refused and ours and {"reason", "words"} <= found.keys():
-                    raise Turned(answer.status_code, str(found["reason"]), str(found["words"]), said)
+                    given = str(found["reason"]), str(found["words"]), said, found.get("release")
+                    raise Turned(answer.status_code, *given)
                 last, after = f"HTTP status {answer.status_code}", said or 0.0
                 last += "" if ours else ", not from the service"
             left = until - pace.now()

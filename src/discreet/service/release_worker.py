@@ -144,7 +144,7 @@ def begin_study(study: Study, store: Store, ledger: dict[str, Any] | None = None
         study.identity, ties.tobytes(), form, json.dumps(ledger), first, plans, now, close,
         first_program(study),
     )  # fmt: skip
-    store.batches = study.batches(close, now)
+    store.batches, store.participation = study.batches(close, now), study.participation
 
 
 def _form(study: Study, session: Any) -> bytes:
@@ -284,6 +284,8 @@ class Writer(LeaseHolder):
         # built from the frozen mechanism, because the rule must fit its noise
         if store.batches != study.batches(store.close_rule(), store.begun()):
             raise RuntimeError("store.batches: must be the rule that the database was begun with")
+        if store.participation != study.participation:
+            raise RuntimeError("store.participation: must be that of the study")
         self._no_followed = None if store.batches is None else ()  # before release 0
         self.refused = 0  # number of admitted messages that the session rejected; always 0 without a bug
         self._booked = False  # True if this process has marked the reservation in the ledger

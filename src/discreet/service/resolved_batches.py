@@ -129,6 +129,9 @@ class ResolvedRequests(Requests):
         self._resolved, self._open = self._resolved + 1, self._open - 1
         return batch
 
+    def _open_batch(self) -> int:
+        return self._rule.batch_of(self._resolved)
+
     def _is_open(self, plan: dict[str, Any] | None, batch: int | None) -> bool:
         if batch is None or batch < self._turn:
             return False

@@ -13,6 +13,7 @@ and no way back.
 - Version 1 has all of these tables, and the column ``batch`` of ``messages``.
 - Version 2 has the chain, the keys and the versions of the library. The mechanism is taken from the stored
   session.
+- Version 3 has pseudonyms of users who return, and their key.
 """
 
 from __future__ import annotations
@@ -74,7 +75,16 @@ def _to_2(store: Store, connection: Connection, study: Study) -> None:
     connection.execute(tables.TABLES["schema"].insert().values(id=1, number=0))
 
 
-MIGRATIONS: tuple[Callable[[Store, Connection, Study], None], ...] = (_to_1, _to_2)
+def _to_3(store: Store, connection: Connection, study: Study) -> None:
+    """Add the tables of persons with a new key, and the column that connects tickets with them."""
+    for name in ("persons", "person_key"):
+        tables.TABLES[name].create(connection, checkfirst=True)
+    connection.exec_driver_sql("ALTER TABLE tickets ADD COLUMN person BIGINT")
+    tables.PERSON_INDEX.create(connection)
+    store.keep_person_key(connection)
+
+
+MIGRATIONS: tuple[Callable[[Store, Connection, Study], None], ...] = (_to_1, _to_2, _to_3)
 
 
 def migrate(study: Study, store: Store) -> tuple[int, Path | None]:

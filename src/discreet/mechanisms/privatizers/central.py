@@ -294,7 +294,8 @@ class Central(Budgeted, Proposes):
 
         schedule : None for a release of offline data.
         """
-        m, s = self._participations, self.separation
+        limits = self._batches(0.0)
+        m, s = limits.participations, limits.separation
         if m == 1:
             return
         if schedule is None or has_batches(schedule) or type(query) is not CountQuery or query.steered:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import discreet as dr
+from discreet import registry
 from discreet.accounting import budget
 from discreet.core import decaying_sum_kernels as decaying_kernels
 from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
@@ -240,6 +242,20 @@ def test_sessions_that_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             CountMechanism(QUERY, SCHEDULE, "seeded", strategy, LAPLACE, np.full(3, 9.0))
+
+
+def test_simulated_users_who_return() -> None:
+    """The fast engine draws the noise of the real sessions."""
+    mdp = registry.build("environment", "riverswim", None, {"states": 3, "horizon": 4})
+    learner = registry.build("learner", "noise-aware", None, {"replan_growth": 1.5})
+    twice = Central(epsilon=1.0, delta=1e-6, participations=2, separation=3)
+    runs = [
+        dr.simulate(mdp, learner, twice, episodes=200, seeds=2, workers=1, stepwise=step)
+        for step in (False, True)
+    ]
+    assert (runs[0].regret == runs[1].regret).all()
+    assert [one.guarantee.episodes for one in runs] == [2, 2]
+    assert runs[0].guarantee.epsilon == pytest.approx(1.0, rel=1e-9)
 
 
 def test_the_statement_says_how_often_and_how_far_apart() -> None:
