@@ -16,7 +16,7 @@ the operating system by turns. At the end of each:
 - with noise of the operating system, somebody looks at all releases all the time: none ever changes, so
   none was drawn twice. Under central trust the noise is almost nothing (epsilon = 2000), and every release
   is the exact sums of those who were answered; under shuffle trust every sum is, counter by counter, that
-  of the messages that were answered.
+  of the messages that were answered. Trust "contexts" is that of a shuffler for real-valued contexts.
 
 PostgreSQL is one that this starts in a temporary folder (``initdb`` and ``postgres`` must be installed),
 set to ``synchronous_commit = off``, which the service must not rely on. A process of ours begins as a copy
@@ -51,10 +51,11 @@ import httpx
 import numpy as np
 
 from discreet.device.http_client import Client, Pace, PlanReservation, Turned
+from discreet.device.published_device import device_from_bytes
 from discreet.experiments.simulate import Setup
 from discreet.ledger.signatures import new_key
 from discreet.service import encoding as codec
-from discreet.service.batch_sums import ShuffledBatches, form_of_bytes
+from discreet.service.batch_sums import ShuffledBatches
 from discreet.service.database import ANSWERED, Store
 from discreet.service.dry_run import people_of, promised_by
 from discreet.service.server import opened, opened_shuffler, shuffler_key_at
@@ -268,6 +269,8 @@ class Round:
     kills: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
+        self.contexts = self.trust == "contexts"
+        self.trust = "shuffle" if self.contexts else self.trust
         ports = {name: free_port() for name in ("service", "shuffler")}
         self.urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
         own = shuffler_key_at(self.folder / "shuffler.key")
@@ -297,6 +300,15 @@ class Round:
         )
         if self.trust == "central" and self.noise == "secure":
             budget = {"epsilon": 2000.0, "release": "batches"}
+        if self.contexts:
+            columns = {f"x{i}": {"range": [-1, 1]} for i in range(4)}
+            return {
+                "name": "killed", "world": {"actions": 3, "users": self.people},
+                "context": {"columns": columns}, "shuffler": shuffler,
+                "learner": {"name": "linear-bandit", "first": 8, "growth": 1.2},
+                "privatizer": {"name": "shuffle", **budget},
+                "rehearsal": {"env": "action-contexts", "options": {"columns": 4, "actions": 3}, "seed": 3},
+            }  # fmt: skip
         sizes = {"states": 3, "actions": 2, "horizon": 4}
         options = {**sizes, "rewards": "bernoulli", "seed": 5}
         return {
@@ -395,9 +407,8 @@ class Round:
                 for user, place in enumerate(places, came):
                     record, coins = people_of(self.rehearsed, place, user)
                     seeded = self.trust != "central" and self.noise == "seeded"
-                    message = place.message(
-                        record.states, record.actions, record.rewards, coins if seeded else None
-                    )
+                    states = record.contexts if self.contexts else record.states
+                    message = place.message(states, record.actions, record.rewards, coins if seeded else None)
                     sent.append(pool.submit(tells, user, place, record, message))
                 for one in sent:
                     one.result()
@@ -432,7 +443,7 @@ class Round:
         made = int(store.about()["turn"])
         for number, bodies in self.shown.items():
             _same(f"what was shown of release {number}", bodies, {store.release(number)[0]})  # type: ignore[index]
-        if self.noise == "seeded":
+        if self.noise == "seeded" and not self.contexts:
             wanted = uninterrupted(self.study)
             _same("releases", made + 1, len(wanted))
             for number, release in enumerate(wanted):
@@ -465,7 +476,7 @@ class Round:
         """Each sum that left the shuffler is that of the messages that were answered."""
         import base64
 
-        turn_of, session = self._turn_of(store, made), form_of_bytes(bytes(store.about()["form"])).session
+        turn_of, session = self._turn_of(store, made), device_from_bytes(bytes(store.about()["form"])).session
         batches = ShuffledBatches(self.study, session)
         for turn in range(made + 1):
             shuffler: Any = batches.shuffler(store.people_before(turn))
@@ -479,8 +490,10 @@ class Round:
                 if shuffler.receive_many(sent) != len(sent):
                     raise RuntimeError("a message that was answered is not of its batch")
             content = json.loads(store.sum_of(turn) or b"")["content"]
-            ones = np.frombuffer(base64.b64decode(content["counts"]), "<i8")
-            if content["users"] != shuffler.received or not np.array_equal(ones, shuffler.output().ones):
+            found = np.frombuffer(base64.b64decode(content["counts"]), "<i8")
+            came, wanted = shuffler.received, shuffler.output()
+            wanted = wanted.cells if self.contexts else wanted.ones
+            if content["users"] != came or not np.array_equal(found, wanted):
                 raise RuntimeError(f"the sum of turn {turn} is not of the messages that were answered")
         _same("plans", sorted({plan for plan, _, _ in self.counted.values()}), sorted(turn_of))
 

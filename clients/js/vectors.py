@@ -30,6 +30,8 @@ from discreet.device.linear_device import LinearDevice
 from discreet.device.randomized_response_device import GRID, Randomizer, ReportDevice
 from discreet.device.shuffle_encoder import ShuffleEncoder
 from discreet.device.shuffle_payload import COIN, Family, SessionConfig
+from discreet.device.skellam_device import SkellamDevice
+from discreet.device.skellam_noise import skellam
 
 FILE = Path(__file__).parent / "test" / "vectors.json"
 ROWS = ((0, 1), (2, -1), (-1, 3))  # of three states and two actions
@@ -192,9 +194,9 @@ def _context_cases() -> list[dict[str, Any]]:
     return found
 
 
-def _context_forms() -> dict[str, LinearDevice]:
+def _context_forms() -> dict[str, LinearDevice | SkellamDevice]:
     """Noises of several scales, in units of the cells."""
-    found = {}
+    found: dict[str, LinearDevice | SkellamDevice] = {}
     for at, (name, features) in enumerate(_maps().items()):
         form = ContextForm(
             states=1, actions=features.actions, horizon=1, mask=None, names=("gram", "response"),
@@ -205,20 +207,26 @@ def _context_forms() -> dict[str, LinearDevice]:
         if features.dimension < 30:
             units = form.units(grid)
             found[name] = LinearDevice(form, family, form.offsets, scales, units, grid, 2**63 + at)
+            least = [2, 500, 2**19 + 6][at % 3]  # the last: several Poisson variables
+            variances = tuple(2 * least if one[2] else least for one in form.blocks)
+            found[f"{name}, shuffled"] = SkellamDevice(form, variances, 2**63 + at)
     return found
 
 
-def _context_message(name: str, device: LinearDevice, dice: random.Random) -> dict[str, Any]:
+def _context_message(name: str, device: LinearDevice | SkellamDevice, dice: random.Random) -> dict[str, Any]:
     features: FeatureMap = device.form.features  # type: ignore[attr-defined]
     states, known = [_context(features, dice)], device.guarantee
     action, reward = dice.randrange(features.actions), dice.choice([0.0, 1.0, 0.3])
     plan, stream = dice.choice([1, 2, 300, 2**40 + 1]), Stream(name)
     given = np.array(states, np.float64)
-    message = device(plan, {}, given, [action], [reward], ExactCoins(stream.below))
+    if isinstance(device, SkellamDevice):
+        message = device(plan, given, [action], [reward], stream)
+    else:
+        message = device(plan, {}, given, [action], [reward], ExactCoins(stream.below))
     return {
         "name": name,
         "form": base64.b64encode(device.to_bytes()).decode(),
-        "guarantee": {"epsilon": known.epsilon, "rho": known.rho},
+        "guarantee": {"epsilon": None if known.epsilon == math.inf else known.epsilon, "rho": known.rho},
         "at 1e-6": known.epsilon_at(1e-6) if known.rho is not None else None,
         "plan": plan, "policy": None, "states": states, "actions": [action], "rewards": [reward],
         "message": base64.b64encode(message).decode(), "bytes": stream.used,
@@ -269,6 +277,10 @@ def _draws() -> list[dict[str, Any]]:
             stream = Stream(f"{name} {scale!r}")
             drawn = [str(one) for one in sampler(scale, 30, stream.below)]
             found.append({"draw": name, "of": scale, "drawn": drawn, "bytes": stream.used})
+    for of in ("2", "14", "14 zeros first", "600", "262144", "262146", "3000000", "40000000"):
+        stream = Stream(f"skellam {of}")
+        numbers = skellam(int(of.split()[0]), 300 if of == "14" else 9, stream).tolist()
+        found.append({"draw": "skellam", "of": of, "drawn": numbers, "bytes": stream.used})
     return found
 
 

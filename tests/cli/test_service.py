@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -68,6 +69,25 @@ def test_tickets_are_issued_after_the_ledger_knows_the_study(study: Path) -> Non
         (entry,) = [one for one in ledger.entries("people-1") if one.kind == "reserve"]  # once
         assert ledger.totals("people-1").epsilon == pytest.approx(found.guarantee.epsilon)
         assert json.loads(store.about()["ledger"])["hash"] == entry.hash
+
+
+def test_tickets_for_persons_who_return(tmp_path: Path) -> None:
+    path, names = tmp_path / "study.toml", tmp_path / "names.txt"
+    people = {"participations": 2, "separation": 2}
+    path.write_text(to_toml(table(20, people=people, serving={"close": "resolved"})))
+    text = said(path, "--check")
+    assert "Each person takes part at most 2 times, at least 2 releases apart." in text
+    assert "at least 12 persons are needed" in text  # batches of 1, 1, 2, 4, 8, 4
+    names.write_text("p-1\np-1\np-2\n")
+    tickets = said(path, "--persons", names).split()
+    assert len(set(tickets)) == 3
+    assert "--persons FILE" in said(path, "--tickets", 3, status=2)
+    found = read_study(path)
+    with closing(opened(found, database_of(found, None))) as store:
+        asked = [ReservationRequest(hashed(one)) for one in (tickets[0], tickets[1])]
+        assert [one.status for one in store.admit(asked, 1.0, 60.0)] == ["placed", "again"]
+    names.write_text("p-1\n\n")
+    assert "persons: each must be a text" in said(path, "--persons", names, status=2)
 
 
 def test_a_study_beyond_the_ledgers_limit_is_not_begun(study: Path) -> None:

@@ -79,9 +79,13 @@ def coins(source: str):
 
 @pytest.mark.statistics
 @pytest.mark.parametrize("source", ["seeded", "secure"])
-@pytest.mark.parametrize("variance", [2, 14, 600])
-def test_law_of_draws(source, variance):
-    """Chi-square test at level 1e-6; the secure source is not seeded, so it can alarm by chance."""
+@pytest.mark.parametrize(("variance", "largest"), [(2, 2**17), (14, 2**17), (600, 2**17), (14, 3), (600, 7)])
+def test_law_of_draws(source, variance, largest, monkeypatch):
+    """Chi-square test at level 1e-6; the secure source is not seeded, so it can alarm by chance.
+
+    With a small largest mean, several variables are added, and they are drawn in several calls.
+    """
+    monkeypatch.setattr(skellam_noise, "LARGEST_MEAN", largest)
     n = 40_000
     drawn = skellam_noise.skellam(variance, n, coins(source))
     values = np.arange(-200, 201)
@@ -102,6 +106,21 @@ def test_large_variances_add_several_draws():
     drawn = skellam_noise.poisson(mean, 4000, SeededRng(Seeded(1, 0).keys.noise, 0))
     assert abs(drawn.mean() - mean) < 6 * np.sqrt(mean / 4000)
     assert abs(drawn.var() / mean - 1) < 6 * np.sqrt(2 / 4000)
+
+
+def test_parts_are_drawn_in_their_order(monkeypatch):
+    """The larger means first, cell by cell, as many at once as fit."""
+    largest, calls = skellam_noise.LARGEST_MEAN, []
+
+    def inverted(mean, size, source):
+        calls.append((mean, size))
+        return np.arange(size)
+
+    monkeypatch.setattr(skellam_noise, "_inverted", inverted)
+    found = skellam_noise.poisson(5 * largest - 2, 7000, None)
+    assert calls == [(largest, 14000), (largest, 7000), (largest - 1, 14000)]
+    assert found[:2].tolist() == [14000, 14005]
+    assert skellam_noise.poisson(0, 3, None).tolist() == [0, 0, 0]
 
 
 def test_variances_that_are_refused():

@@ -23,6 +23,7 @@ from discreet.service.database import ABSENT, PLACED, RequestResult, Requests, S
 from discreet.service.release_chain import Head, OldDatabase
 from discreet.service.release_worker import LeaseHolder
 from discreet.service.resolved_batches import ResolvedRequests
+from discreet.service.returning_users import Returning, code_of
 
 Put = Callable[..., None]  # patch.object, undone at the end
 
@@ -328,6 +329,95 @@ def _withdrawn_message_stays(put: Put) -> None:
     put(Requests, "withdraw", withdraw)
 
 
+# ------------------------------------------------------------------------- users who return
+def _open_place_ignored(put: Put) -> None:
+    """Only what was counted is looked at when a place is given."""
+
+    def refusal(self: Any, ticket: Any, batch: int, real: Any = Returning.refusal) -> Any:
+        return real(replace(self, reserved={}), ticket, batch)
+
+    put(Returning, "refusal", refusal)
+
+
+def _person_checked_at_the_answer(put: Put) -> None:
+    """Places are given to everyone, and who may not take part hears of it after they acted."""
+
+    def answer(self: Any, given: Any, real: Any = Requests.answer) -> Any:
+        ticket = self._tickets.get(given.ticket)
+        if ticket is not None and ticket["state"] == PLACED and ticket["person"] is not None:
+            others = replace(self._people, reserved={})
+            if refusal(others, ticket, self._open_batch()) is not None:
+                return RequestResult("again")
+        return real(self, given)
+
+    refusal = Returning.refusal
+    put(Returning, "refusal", lambda *_: None)
+    put(Requests, "answer", answer)
+
+
+def _key_changes(put: Put) -> None:
+    """Each call has a key of its own."""
+
+    def tickets_for(self: Any, persons: Any, real: Any = Store.tickets_for) -> Any:
+        key = self._io.random_bytes(32)
+        with patch.object(database, "code_of", lambda _, name: code_of(key, name)):
+            return real(self, persons)
+
+    put(SqliteStore, "tickets_for", tickets_for)
+
+
+def _last_batch_not_updated(put: Put) -> None:
+    def take_part(self: Any, ticket: Any, batch: int, real: Any = Returning.take_part) -> None:
+        row = self.rows.get(ticket["person"])
+        known = None if row is None else row["last_batch"]
+        real(self, ticket, batch)
+        if row is not None and known is not None:
+            row["last_batch"] = known
+        elif row is not None:
+            row["last_batch"] = 0
+
+    put(Returning, "take_part", take_part)
+
+
+def _absent_took_part(put: Put) -> None:
+    def resolve_expired(self: Any, now: float, stays: float, real: Any = Store._resolve_expired) -> int:
+        with self._reading() as connection:
+            late = sql.select(database._tickets.c.person).where(
+                database._tickets.c.state == PLACED, database._tickets.c.due <= now
+            )
+            persons = [one for one in connection.execute(late).scalars() if one is not None]
+        found = int(real(self, now, stays))
+        with self._writing() as connection:
+            row = database._persons
+            for one in persons:
+                connection.execute(row.update().where(row.c.id == one).values(taken=row.c.taken + 1))
+        return found
+
+    put(SqliteStore, "_resolve_expired", resolve_expired)
+
+
+def _person_read_outside(put: Put) -> None:
+    def admit(self: Any, requests: Any, *given: Any, real: Any = Store.admit) -> Any:
+        with self._reading() as connection:
+            tickets = self._known(connection, {one.ticket for one in requests})
+            people = self._people(connection, requests, tickets)
+        other = copy.copy(self)
+        other._people = lambda *_: people
+        found = real(other, requests, *given)
+        self.whole = other.whole
+        return found
+
+    put(SqliteStore, "admit", admit)
+
+
+def _person_not_written(put: Put) -> None:
+    def write(self: Any, connection: Any, real: Any = Requests.write) -> None:
+        self._people.changed.clear()
+        real(self, connection)
+
+    put(Requests, "write", write)
+
+
 def _no_token(put: Put) -> None:
     """The turn and the key of the row hold without it: this is harmless."""
 
@@ -394,6 +484,13 @@ PLANTED: dict[str, Callable[[Put], None] | type[User]] = {
     "clock: an answer joins the batch of its plan": _answer_joins_the_batch_of_its_plan,
     "withdrawal after the batch is complete": _withdrawn_after_closing,
     "withdrawal: the message stays": _withdrawn_message_stays,
+    "person: open place ignored": _open_place_ignored,
+    "person: checked at the answer": _person_checked_at_the_answer,
+    "person: key changes": _key_changes,
+    "person: last batch not updated": _last_batch_not_updated,
+    "person: absent counts as taking part": _absent_took_part,
+    "person: read outside the transaction": _person_read_outside,
+    "person: not written": _person_not_written,
     "client: new nonce at a retry": NewNonce,
     "client: 502 is final": GivesUp,
 }
@@ -407,6 +504,9 @@ REAL_ONLY = {
     "second draw overwrites", "lease in the future believed", "reservation in the future kept",
     "clock: closed when all have answered", "clock: an answer joins the batch of its plan",
     "withdrawal after the batch is complete", "withdrawal: the message stays",
+    "person: open place ignored", "person: checked at the answer", "person: key changes",
+    "person: last batch not updated", "person: absent counts as taking part",
+    "person: read outside the transaction", "person: not written",
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import json
 import logging
 import random
@@ -39,8 +40,11 @@ from discreet.service.system_io import Io
 StoreName = Literal["sqlite", "dictionary"]
 MODES = [
     ("resolved", 2, 0.1), ("resolved", 4, 0.5), ("resolved", 12, 0.0), ("all", None, None),
-    ("clock", None, None),
+    ("clock", None, None), ("resolved", 4, 0.5),
 ]  # fmt: skip
+CLOCK, RETURNING = 4, 5  # modes of seeds that are 5 and 4 more than a multiple of 6
+TWICE = {"participations": 2, "separation": 2}  # limits of a person in the last mode
+PERSONS, OFTEN = 10, 3  # persons of the last mode, and tickets of each
 EVERY = 6.0  # seconds between two releases of the last mode
 PEOPLE, EXTRA = 12, 5  # reservations of a study; users beyond them
 ANSWER_WITHIN = 8.0
@@ -231,7 +235,7 @@ def a_study(mode: int) -> Study:
             "privatizer": {"name": "central", "epsilon": 1.0, "delta": 1e-6},
             "schedule": {"replan_growth": 1.5, "replan_first": 2},
             "serving": serving,
-            "people": {"answer_within": ANSWER_WITHIN},
+            "people": {"answer_within": ANSWER_WITHIN, **(TWICE if mode == RETURNING else {})},
             "chain": {"head": "head"},
         }
     )
@@ -372,9 +376,9 @@ class World:
         self.system = System(seed)
         self.rng, self.loop = self.system.rng, self.system.loop
         rng = self.rng
-        self.seed, self.kind, mode = seed, kind, rng.randrange(len(MODES) - 1)
-        if seed % 6 == 5:  # so that the other seeds are what they were before this mode
-            mode = len(MODES) - 1
+        self.seed, self.kind, mode = seed, kind, rng.randrange(CLOCK)
+        # so that the other seeds are what they were before these modes
+        mode = {5: CLOCK, 4: RETURNING}.get(seed % 6, mode)
         self.setting = setting(mode, kind)
         self.study = self.setting.study
         self.client = client or User
@@ -382,7 +386,8 @@ class World:
         self.exact = codec.exact if kind == "sqlite" else _model_exact
         self.draws, self.keys = 0, dict[bytes, int]()  # keys of noise, by the releases that were drawn
         self.store = self.setting.fresh(Fixed(rng))
-        self.tickets = self.store.new_tickets(PEOPLE + EXTRA)
+        self.persons: dict[str, str] = {}  # pseudonyms, by ticket
+        self.tickets = self.new_tickets()
         self.store.committed = self.check
         self.numbers = {self.store.number_of(one): one for one in self.tickets}
         self.processes: dict[str, Process] = {}
@@ -393,7 +398,7 @@ class World:
         self.released: dict[int, str] = {}
         self.placed: dict[int, float] = {}  # ticket: time of the reservation
         self.absent: set[int] = set()
-        self.turn, self.over, self.busy = 0, False, PEOPLE + EXTRA
+        self.turn, self.over, self.busy = 0, False, len(self.tickets)
         # copies of the database, and what survives that one of them replaces it
         self.published: dict[int, str] = {}
         self.backups, self.forgotten = list[Backup](), set[str]()
@@ -416,6 +421,21 @@ class World:
         # without steps of the clock, and threads that read it and are then held up
         self.timely = not self.system.slow
         self.check()
+
+    def new_tickets(self) -> list[str]:
+        """Tickets at the beginning."""
+        if self.study.participation.most == 1:
+            return list(self.store.new_tickets(PEOPLE + EXTRA))
+        made = list[str]()
+        for _ in range(OFTEN):
+            made += self.tickets_for([f"person {n}" for n in range(PERSONS)])
+        return made
+
+    def tickets_for(self, persons: list[str]) -> list[str]:
+        """New tickets for these pseudonyms."""
+        made = list[str](self.store.tickets_for(persons))
+        self.persons |= dict(zip(made, persons, strict=True))
+        return made
 
     def say(self, *words: object) -> None:
         """Add a line to the trace."""
@@ -501,6 +521,7 @@ class World:
                     self.system.step = 0.0
         self.chaotic, self.lossy, self.system.slow = False, 0.0, 0.0
         self.system.faults, self.system.step = Faults(), 0.0
+        self.calm = self.loop.clock
         self.say("calm")
         if self.checks_age:  # both processes are well, so one of them writes beats
             await asyncio.sleep(2 * LEASE + 3.0)
@@ -591,7 +612,10 @@ class World:
             or self.log.get(number) != log.get(number)
         }
         self.forgotten |= gone
-        tickets = self.store.new_tickets(len(gone)) if gone else []
+        if self.persons:
+            tickets = self.tickets_for([self.persons[one] for one in sorted(gone)]) if gone else []
+        else:
+            tickets = self.store.new_tickets(len(gone)) if gone else []
         self.numbers |= {self.store.number_of(one): one for one in tickets}
         self.tickets += tickets
         users = [self.client(self, ticket) for ticket in tickets]
@@ -698,10 +722,40 @@ class World:
         _must(counts[ABSENT] == absent, f"{counts[ABSENT]} tickets are absent, plans say {absent}")
         _must(counts[PLACED] == placed - came - absent, "open places are not those of tickets")
         _must(len(self.log) == came, f"{came} people came, and {len(self.log)} messages were stored")
+        if self.persons:
+            self._check_persons(held)
         if self.study.close_rule == "resolved":
             self._check_batches(held, placed, came + absent)
         if self.study.close_rule == "clock":
             self._check_clock(held)
+
+    def _check_persons(self, held: Held) -> None:
+        """Nobody is in more than m batches, or in two less than s apart. Only who took part counts."""
+        limits, own = self.study.participation, dict[str, list[int]]()
+        for number, (_, batch, _) in self.log.items():
+            own.setdefault(self.persons[self.numbers[number]], []).append(batch)
+        for person, batches in own.items():
+            batches.sort()
+            _must(len(batches) <= limits.most, f"{person}: is in the batches {batches}")
+            near = [b - a for a, b in itertools.pairwise(batches) if b - a < limits.separation]
+            _must(not near, f"{person}: is in the batches {batches}, too close together")
+        rows = dict[str, set[int]]()
+        for number, row in held.owners.items():
+            rows.setdefault(self.persons[self.numbers[number]], set()).add(row)
+        least = {person: len(batches) for person, batches in own.items()}
+        left = dict[str, int]()
+        for number in self.withdrawn | self.leaving:
+            if number in held.owners and held.tickets[number][0] == ABSENT:
+                person = self.persons[self.numbers[number]]
+                left[person] = left.get(person, 0) + 1
+        for person, found in rows.items():
+            _must(len(found) == 1, f"{person}: has {len(found)} rows")
+            taken, _ = held.persons[min(found)]
+            first = least.get(person, 0)
+            _must(
+                first <= taken <= first + left.get(person, 0),
+                f"{person}: took part {first} times, and {taken} are counted",
+            )
 
     def _complete(self, held: Held) -> set[int]:
         """The batches whose records cannot change any more."""
@@ -886,6 +940,8 @@ class User:
         self.world, self.ticket = world, ticket
         rng = world.rng
         self.starts = 12.0 * rng.random()
+        if ticket in world.persons and rng.random() < 0.5:  # all devices of a person ask at the same time
+            self.starts = 1.0 + PERSONS * random.Random(world.persons[ticket]).random()
         self.never, self.late = rng.random() < 0.06, rng.random() < 0.06
         self.again, self.other = rng.random() < 0.15, rng.random() < 0.1
         self.acts = rng.expovariate(0.5)
@@ -960,7 +1016,7 @@ class User:
             if code in (200, 201, 202) and ours:
                 return code, found
             if ours and 400 <= code < 500 and code not in (408, 425, 429):
-                if found["reason"] != "full":  # type: ignore[index]
+                if found["reason"] not in ("full", "again") or path == "/messages":  # type: ignore[index]
                     return code, found
                 await asyncio.sleep(1.0 + 2.0 * rng.random())
             else:

@@ -72,6 +72,8 @@ def table(users: int = 40, trust: str = "central", **more: Any) -> dict[str, Any
 def context_table(users: int = 60, trust: str = "central", **more: Any) -> dict[str, Any]:
     """A study's file with real-valued contexts."""
     budget = {"epsilon": 4.0} if trust == "local" else {"epsilon": 3.0, "delta": 1e-6}
+    if trust == "shuffle":
+        more = {"shuffler": {"url": "http://127.0.0.1:1", "key": "0" * 64}, **more}
     return {
         "name": "a test of contexts",
         "world": {"actions": 3, "users": users},
@@ -105,8 +107,10 @@ def begun(study: Study, path: Path) -> Store:
 def of_an_earlier_version(path: Path, *tables: str) -> None:
     """Take from a SQLite database what version 0.3.0 did not have, and more tables."""
     with closing(sqlite3.connect(path)) as old, old:
-        for name in ("links", "beats", "program", "schema", "key_rows", *tables):
+        for name in ("links", "beats", "program", "schema", "key_rows", "persons", "person_key", *tables):
             old.execute(f"DROP TABLE {name}")
+        old.execute("DROP INDEX person_tickets")
+        old.execute("ALTER TABLE tickets DROP COLUMN person")
 
 
 def a_writer(study: Study, store: Store, **more: Any) -> Writer:

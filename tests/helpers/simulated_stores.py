@@ -46,7 +46,8 @@ class Held:
 
     tickets : for each hash, (number, state, plan). plans : (number, placed, came, absent, turn).
     resolved : (batch, plan, came, absent). messages : (ticket, plan, batch, body).
-    releases : SHA-256 of each release, by its number.
+    releases : SHA-256 of each release, by its number. persons : (taken, last batch), by the person's row.
+    owners : the person's row of each ticket that has one.
     """
 
     turn: int
@@ -56,6 +57,8 @@ class Held:
     resolved: list[tuple[int, int, int, int]]
     messages: list[tuple[int, int, int | None, bytes]]
     releases: dict[int, str]
+    persons: dict[int, tuple[int, int | None]]
+    owners: dict[int, int]
 
 
 def unavailable() -> sql.exc.OperationalError:
@@ -116,6 +119,7 @@ class SqliteStore(Store):
         other = copy.copy(self)
         other._io, other.whole, other._lock = io, False, None
         other.batches = study.batches(other.close_rule(), other.begun())
+        other.participation = study.participation
         return other
 
     def clocked(self, io: Io) -> Io:
@@ -156,6 +160,8 @@ class SqliteStore(Store):
             ask("SELECT batch, plan, came, absent FROM resolved").fetchall(),
             ask("SELECT ticket, plan, batch, body FROM messages").fetchall(),
             dict(ask("SELECT number, sha256 FROM releases").fetchall()),
+            {own: (n, last) for own, n, last in ask("SELECT id, taken, last_batch FROM persons")},
+            dict(ask("SELECT id, person FROM tickets WHERE person IS NOT NULL").fetchall()),
         )
 
     def number_of(self, ticket: str) -> int:
@@ -204,11 +210,11 @@ class DictionaryStore:
         self.d: dict[str, Any] = {
             "turn": 0, "over": False, "plans": {}, "releases": {}, "tickets": {}, "messages": {},
             "resolved": {}, "count": 0, "session": first.session, "lease": ["", 0, 0.0], "rows": [],
-            "links": {}, "beats": {},
+            "links": {}, "beats": {}, "persons": {},
         }  # fmt: skip
         self._keep(first)
         self._open(0, plans, io.now())
-        self.batches = study.batches(study.close_rule, io.now())
+        self.batches, self.participation = study.batches(study.close_rule, io.now()), study.participation
 
     def of_process(self, io: Io, study: Study) -> DictionaryStore:
         """The database as another process opens it."""
@@ -227,6 +233,11 @@ class DictionaryStore:
             [(*key, *value) for key, value in d["resolved"].items()],
             [(number, *one) for number, one in d["messages"].items()],
             {number: one.sha256 for number, one in d["releases"].items()},
+            {
+                one["id"]: (len(one["batches"]), max(one["batches"], default=None))
+                for one in d["persons"].values()
+            },
+            {row["id"]: d["persons"][row["person"]]["id"] for row in d["rows"] if row["person"] is not None},
         )
 
     def number_of(self, ticket: str) -> int:
@@ -234,12 +245,34 @@ class DictionaryStore:
         return int(self.d["tickets"][hashed(ticket)]["id"])
 
     def new_tickets(self, count: int) -> list[str]:
-        made = [self.io.random_text(16) for _ in range(count)]
-        for one in made:
-            row = {"id": len(self.d["rows"]) + 1, "state": UNSPENT, "plan": None, "due": None, "nonce": None}
+        return self.tickets_for([None] * count)
+
+    def tickets_for(self, persons: Sequence[Any]) -> list[str]:
+        made = [self.io.random_text(16) for _ in persons]
+        known = self.d["persons"]
+        for one, person in zip(made, persons, strict=True):
+            row = {
+                "id": len(self.d["rows"]) + 1, "state": UNSPENT, "plan": None, "due": None, "nonce": None,
+                "person": person,
+            }  # fmt: skip
             self.d["rows"].append(row)
             self.d["tickets"][hashed(one)] = row
+            if person is not None:
+                known.setdefault(person, {"id": len(known) + 1, "batches": []})
         return made
+
+    def _waits(self, row: dict[str, Any]) -> bool:
+        """True if the person of a ticket has a place, or cannot take part again yet."""
+        if row["person"] is None:
+            return False
+        own = [one for one in self.d["rows"] if one["person"] == row["person"] and one["state"] == PLACED]
+        batches = self.d["persons"][row["person"]]["batches"]
+        recent = batches and self._batch_of(self.d["count"] + 1) < batches[-1] + self.study.separation
+        return bool(own or recent or len(batches) >= self.study.participations)
+
+    def _take_part(self, row: dict[str, Any]) -> None:
+        if row["person"] is not None:
+            self.d["persons"][row["person"]]["batches"].append(self._batch_of(self.d["count"] + 1))
 
     # ------------------------------------------------------------------------- the study
     sqlite, file = True, None  # in memory
@@ -455,6 +488,7 @@ class DictionaryStore:
             if d["over"] and not self.clock:
                 return RequestResult("over")
             row.update(state=ABSENT, due=None)
+            self._take_part(row)
             self._resolved(d["plans"][row["plan"]], 1)
             return RequestResult("withdrawn")
         _, at, _ = d["messages"].get(row["id"], (0, -1, b""))
@@ -480,6 +514,8 @@ class DictionaryStore:
             return RequestResult("spent")
         if d["over"]:
             return RequestResult("over")
+        if self._waits(row):
+            return RequestResult("again")
         newest = self._current(d["turn"])
         if self.clock:
             full = all(one["placed"] >= one["users"] for one in newest)
@@ -533,6 +569,7 @@ class DictionaryStore:
         if row["plan"] != given.plan:
             return RequestResult("late")
         row.update(state=ANSWERED, due=None, nonce=given.nonce)
+        self._take_part(row)
         batch = self._resolved(plan, 0)
         d["messages"][row["id"]] = given.plan, batch, given.body
         return RequestResult("counted", given.plan)
@@ -548,12 +585,17 @@ class DictionaryStore:
                 self.d["resolved"][batch, plan["number"]] = came + 1, 0
             return int(batch)
         self.d["count"] += 1
-        batch, left = 0, self.d["count"]
-        while left > self.sizes[batch]:
-            left -= self.sizes[batch]
-            batch += 1
+        batch = self._batch_of(self.d["count"])
         came, gone = self.d["resolved"].get((batch, plan["number"]), (0, 0))
         self.d["resolved"][batch, plan["number"]] = came + 1 - absent, gone + absent
+        return batch
+
+    def _batch_of(self, number: int) -> int:
+        """The batch of the reservation that is resolved as this number."""
+        batch, left = 0, number
+        while left > self.sizes[batch] and batch < len(self.sizes) - 1:
+            left -= self.sizes[batch]
+            batch += 1
         return batch
 
     def mark_expired(self, now: float, closes_after: float | None, stays: float) -> int:

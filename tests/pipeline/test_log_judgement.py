@@ -51,10 +51,10 @@ def frame(n=4000, seed=0, **changes):
     return pd.DataFrame(rows)
 
 
-def judge(out, rows=None, policy="column:planned", of=None, **options):
+def judge(out, log=None, policy="column:planned", of=None, **options):
     """Judge with seeded noise and no ledger, unless the options say otherwise."""
     given = {"ledger": None, "randomness": Seeded(0, 0), "cap": 5.0, "least": 0.2, **BUDGET, **options}
-    return judge_log(frame() if rows is None else rows, policy, schema() if of is None else of, out, **given)
+    return judge_log(frame() if log is None else log, policy, schema() if of is None else of, out, **given)
 
 
 def test_a_judgement_verifies_with_its_ledger(tmp_path):
@@ -202,6 +202,62 @@ def test_a_ledger_never_adds_impressions_to_people(tmp_path):
     assert not (tmp_path / "mixed").exists()
 
 
+def several(people=1500, seed=0):
+    """A log with one to seven rows of each person, not in the order of people."""
+    draw = np.random.default_rng(seed)
+    owner = draw.permutation(np.repeat(np.arange(people), draw.integers(1, 8, people)))
+    return frame(len(owner), seed, user=[f"p{i}" for i in owner]), owner
+
+
+def test_people_with_several_rows_count_once(tmp_path):
+    rows, owner = several()
+    found = judge(tmp_path / "out", rows, of=schema("person"), rows="mean")
+    verify_log(found.folder)
+    assert found.verdict.users == 1500
+    assert "Persons: 1,500. A mean reward is the mean over persons" in found.text
+    assert "persons are independent draws" in found.text
+    assert "rows are independent" not in found.text
+    assert f"{len(owner):,}" not in found.text  # the number of rows is not public
+    w = rows.planned / rows.chance
+    each = pd.DataFrame({"owner": owner, "wy": w * rows.reward / 2.0, "w": w}).groupby("owner").mean().mean()
+    noise = 5 * found.verdict.value.noise
+    assert found.verdict.ips == pytest.approx(each.wy, abs=noise)
+    assert found.verdict.weight == pytest.approx(each.w, abs=3 * noise)
+    facts = json.loads((found.folder / "judgement.json").read_text())
+    (found.folder / "judgement.json").write_text(json.dumps({**facts, "rows": "one"}))
+    with pytest.raises(ValueError, match="does not follow"):
+        verify_log(found.folder)
+
+
+def test_one_row_of_each_person_is_the_same_judgement(tmp_path):
+    named = frame(user=[f"p{i}" for i in range(4000)])
+    plain = judge(tmp_path / "plain", named, of=schema("person"))
+    mean = judge(tmp_path / "mean", named.sample(frac=1.0, random_state=1), of=schema("person"), rows="mean")
+    assert mean.verdict.ips == pytest.approx(plain.verdict.ips, abs=1e-5)  # truncated to the grid
+    assert mean.verdict.gain.low == pytest.approx(plain.verdict.gain.low, abs=1e-5)
+
+
+def test_names_that_look_alike_are_told(tmp_path):
+    names = [f"p{i}" for i in range(500)] * 7 + ["p1 "] * 500
+    with pytest.warns(UserWarning, match="1 of the names in 'user' look like another"):
+        judge(tmp_path / "out", frame(user=names), of=schema("person"), rows="mean")
+
+
+@pytest.mark.parametrize(
+    ("changes", "unit", "options", "words"),
+    [
+        ({"user": [f"p{i % 7}" for i in range(4000)]}, "impression", {}, "unit = 'impression': must name"),
+        ({}, "person", {}, "must be 'impression'"),
+        ({"user": [None, "p1"] * 2000}, "person", {}, "2000 rows name no user"),
+        ({"user": "p1"}, "person", {"rows": "sum"}, "rows = 'sum'"),
+    ],
+)
+def test_several_rows_that_are_refused(tmp_path, changes, unit, options, words):
+    with pytest.raises(ValueError, match=words):
+        judge(tmp_path / "out", frame(**changes), of=schema(unit), **{"rows": "mean", **options})
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -224,7 +280,7 @@ def test_rows_are_refused_before_budget_is_spent(tmp_path, change, words):
         ({"epsilon": 0.001}, "Nothing can be shown: .* Nothing was spent"), ({"delta": 0.01}, "delta"),
         ({"policy": "column:other"}, "'other'"), ({"cap": 0.0}, "cap"), ({"expected": 2.0}, "expected"),
         ({"policy": "missing.json"}, "must be a policy"), ({"level": 1.0}, "level"),
-        ({"rows": frame(0)}, "rows"), ({"rows": frame(planned="a")}, "must hold numbers"),
+        ({"log": frame(0)}, "rows"), ({"log": frame(planned="a")}, "must hold numbers"),
     ],
 )  # fmt: skip
 def test_other_input_is_refused(tmp_path, change, words):

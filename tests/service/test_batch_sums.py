@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from serving import a_key
 
-from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, sum_of
+from discreet.device.published_device import device_from_bytes
+from discreet.service.batch_sums import ShuffledBatches, sum_of
 
 from .test_shuffler import Parties
 
@@ -29,7 +30,7 @@ def parties(tmp_path: Path) -> Parties:
 def test_a_sum_is_taken_once_and_from_the_shuffler_alone(parties: Parties, tmp_path: Path) -> None:
     parties.adopted()
     parties.people()
-    session = form_of_bytes(bytes(parties.shuffler.store.about()["form"])).session
+    session = device_from_bytes(bytes(parties.shuffler.store.about()["form"])).session
 
     def summed(ones: int = 0, key: Any = parties.key, users: int = 1, **other: Any) -> Any:
         shuffler: Any = ShuffledBatches(parties.study, session).shuffler(0)
@@ -81,7 +82,7 @@ def test_a_sum_is_taken_once_and_from_the_shuffler_alone(parties: Parties, tmp_p
 def test_a_shuffler_refuses_plans_that_the_study_does_not_say(parties: Parties) -> None:
     """Less noise, other batches, another shuffler, another study: no user is asked to take part."""
     real = json.loads(parties.service.shown[0])["content"]
-    form: Any = form_of_bytes(base64.b64decode(real["form"]))
+    form: Any = device_from_bytes(base64.b64decode(real["form"]))
     quiet = replace(form, families=tuple(replace(one, flips=2, coin=1) for one in form.families))
     plan = real["plans"][0]
 

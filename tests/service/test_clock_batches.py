@@ -18,24 +18,27 @@ from serving import (
     a_key,
     a_study,
     central,
+    context_table,
 )
 
 from discreet.core.count_query import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.releases import Plan
 from discreet.core.trajectories import Trajectory
+from discreet.device.feature_map import FeatureMap
+from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.service import encoding as codec
 from discreet.service import release_worker
 from discreet.service.app import Service
 from discreet.service.clock_batches import ClockBatches, settling_time
 from discreet.service.database import ReservationRequest, Store, hashed
 from discreet.service.dry_run import run_dry
-from discreet.service.message_validation import CentralAdmission
+from discreet.service.message_validation import CentralAdmission, admission_of
 from discreet.service.operator_page import page
 from discreet.service.participant_statement import make_participant_statement
 from discreet.service.release_worker import Writer, begin_study
 from discreet.service.server import in_background, opened
-from discreet.service.study_config import Study
+from discreet.service.study_config import Study, study_of
 
 START, EVERY, STAYS = 1.8e9, 100.0, 150.0
 
@@ -52,6 +55,12 @@ def study_with(users: int = 40, **more: Any) -> Study:
     return a_study(users, serving=serving, people=people, **more).for_dry_run()
 
 
+def contexts_with(users: int = 40, **more: Any) -> Study:
+    """The same for users with contexts."""
+    serving, people = {"close": "clock", "every": EVERY}, {"answer_within": STAYS}
+    return study_of(context_table(users, serving=serving, people=people, **more)).for_dry_run()
+
+
 class Person:
     """What one user will do: when they ask, when they answer (None: never), and what."""
 
@@ -60,6 +69,7 @@ class Person:
         self.waits: float | None = None if rng.random() < 0.15 else rng.expovariate(1 / 60)
         self.record = [rng.randrange(3) for _ in range(5)], [rng.randrange(2) for _ in range(4)]
         self.rewards = [rng.choice((0.0, 0.5, 1.0)) for _ in range(4)]
+        self.context = [rng.uniform(-1, 1) for _ in range(4)]
 
 
 def people(seed: int, count: int = 70) -> list[Person]:
@@ -91,7 +101,7 @@ class Course:
 
     def play(self) -> list[bytes]:
         """Let everybody come, until the study is over. Returns the exact releases."""
-        admission, open_now = CentralAdmission(self.study.layout), dict[int, tuple[int, float]]()
+        admission, open_now = admission_of(self.study, b""), dict[int, tuple[int, float]]()
         first = self.stores[0]
         for tick in range(600):
             self.time, store = START + 2.0 * tick, self.stores[tick % len(self.stores)]
@@ -105,12 +115,7 @@ class Course:
             for user, (plan, end) in list(open_now.items()):
                 if end <= self.time:
                     del open_now[user]
-                    one = self.crowd[user]
-                    table = central(
-                        self.tickets[user], plan, user, states=one.record[0], actions=one.record[1],
-                        rewards=one.rewards,
-                    )  # fmt: skip
-                    message = admission.answer(table)
+                    message = admission.answer(self.table(user, plan))
                     (found,) = store.admit([message], self.time, STAYS)
                     if found.status == "counted":
                         self.log[user] = int((self.time - START) // EVERY), plan, message.body
@@ -124,6 +129,17 @@ class Course:
                 return [bytes(first.exact_release(n) or b"") for n in range(self.turns + 1)]
         raise AssertionError("the study does not end")
 
+    def table(self, user: int, plan: int) -> dict[str, Any]:
+        """What a user sends."""
+        one, (ticket, nonce) = self.crowd[user], (self.tickets[user], f"{user:032x}")
+        if self.study.features is None:
+            states, actions = one.record
+            return central(ticket, plan, user, states=states, actions=actions, rewards=one.rewards)
+        return {
+            "ticket": ticket, "plan": plan, "nonce": nonce, "contexts": [one.context],
+            "actions": one.record[1][:1], "rewards": one.rewards[:1],
+        }  # fmt: skip
+
     def step(self, tick: int) -> None:
         """Make releases that are due."""
         self.writer.step()
@@ -135,10 +151,12 @@ class Course:
 
 def reference(course: Course) -> list[bytes]:
     """The releases of a session that gets the answers of each period, without a database."""
-    study, admission = course.study, CentralAdmission(course.study.layout)
+    study, admission = course.study, admission_of(course.study, b"")
     session, times = study.start(), [*map(int, study.times), study.users]
     found = [codec.exact(session.release())]
     policy = np.zeros((study.layout.horizon, study.layout.states), np.int64)
+    if study.features is not None:
+        policy = np.zeros((study.features.blocks, study.features.dimension))
     for batch in range(study.releases - 1):
         size = times[batch + 1] - times[batch]
         mine = sorted((plan, user, body) for user, (own, plan, body) in course.log.items() if own == batch)
@@ -156,9 +174,10 @@ def reference(course: Course) -> list[bytes]:
     return found
 
 
+@pytest.mark.parametrize("made", [study_with, contexts_with])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_batch_holds_the_answers_of_its_period(tmp_path: Path, seed: int) -> None:
-    study = study_with()
+def test_a_batch_holds_the_answers_of_its_period(tmp_path: Path, seed: int, made: Any) -> None:
+    study = made()
     course = Course(study, tmp_path / "a.db", people(seed))
     with closing(course):
         found = course.play()
@@ -171,15 +190,18 @@ def test_a_batch_holds_the_answers_of_its_period(tmp_path: Path, seed: int) -> N
             assert codec.of_exact(found[turn]).users == times[turn]
 
 
-def test_more_answers_than_places_count_in_one_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("contexts", [False, True])
+def test_more_answers_than_places_count_in_one_batch(tmp_path: Path, contexts: bool) -> None:
     """All users of two periods answer in the second one."""
     study, crowd = study_with(schedule={"replan_every": 10}), people(4, 40)
+    if contexts:
+        study = contexts_with(learner={"name": "linear-bandit", "first": 10, "growth": 2.0})
     for n, one in enumerate(crowd):
         one.asks, one.waits = 100.0 * (n // 10) + 15.0, (120.0 if n < 10 else 5.0)
     course = Course(study, tmp_path / "a.db", crowd)
     with closing(course):
         found = course.play()
-        assert [own for own, *_ in course.log.values()].count(1) == 20
+        assert [own for own, *_ in course.log.values()].count(1) == 20  # its plans have ten places
         assert found == reference(course)
 
 
@@ -218,6 +240,7 @@ def changed(crowd: list[Person], user: int, waits: float | None) -> list[Person]
     states, actions = crowd[user].record
     other[user].record = [(s + 1) % 3 for s in states], [1 - a for a in actions]
     other[user].rewards = [1.0 - r for r in crowd[user].rewards]
+    other[user].context = [1.0 if x < 0 else -1.0 for x in crowd[user].context]
     other[user].waits = waits
     return other
 
@@ -261,6 +284,69 @@ def test_record_and_time_of_an_answer_cost_what_is_stated(tmp_path: Path, releas
     assert min(ratios) > 0.1
     if release == "batches":
         assert max(ratios) > 0.5
+
+
+def context_shift(one: list[bytes], other: list[bytes]) -> float:
+    """The same for contexts, whose releases are sums of the batches with separate noise."""
+    total, seen = 0.0, [(0.0, 0.0)] * 2
+    for a, b in zip(one[1:], other[1:], strict=True):
+        releases = [codec.of_exact(one).estimates for one in (a, b)]
+        for at, (name, diagonal) in enumerate((("gram", 2.0), ("response", 1.0))):
+            shift, before = releases[0][name].value - releases[1][name].value, seen[at]
+            variance = float(releases[0][name].law.std(0)) ** 2  # type: ignore[call-arg, arg-type]
+            new, own = shift - before[0], variance - before[1]
+            seen[at] = shift, variance
+            if name == "gram":
+                i, j = np.triu_indices(new.shape[-1])
+                total += float((new[:, i, j] ** 2 / np.where(i == j, diagonal, 1.0)).sum()) / own
+            else:
+                total += float((new**2).sum()) / own
+    return total
+
+
+def test_record_and_time_of_an_outcome_cost_what_is_stated(tmp_path: Path) -> None:
+    """As above, with contexts: the outcome of one user is known at another time, or never."""
+    study, crowd = contexts_with(), people(11)
+    mu = study.guarantee.mu
+    assert mu is not None
+    base = Course(study, tmp_path / "base.db", crowd)
+    with closing(base):
+        released = base.play()
+    early = [user for user, (batch, *_) in sorted(base.log.items()) if batch < study.releases - 3]
+    ratios, moved = [], 0
+    for user in early[:: max(1, len(early) // 2)]:
+        for n, waits in enumerate((crowd[user].waits, 0.0, 110.0, 149.0, None)):
+            course = Course(study, tmp_path / f"{user} {n}.db", changed(crowd, user, waits))
+            with closing(course):
+                found = course.play()
+            assert course.told == base.told
+            moved += course.log.get(user, (None,))[0] != base.log[user][0]
+            ratios.append(context_shift(released, found) / mu**2)
+    assert max(ratios) <= 1.0 + 1e-6
+    assert moved >= 3  # answers in another batch, or none
+    assert min(ratios) > 0.01
+
+
+@pytest.mark.parametrize("noise", ["goe", "triangle", "laplace"])
+@pytest.mark.parametrize("ratio", [0.3, 1.0, 1.5, 4.0])
+def test_two_contexts_in_two_batches_cost_no_more_than_a_replaced_context(noise: Any, ratio: float) -> None:
+    """Brute force over features of norm at most 1, actions and rewards: 2 M^2 <= the stated mu^2."""
+    features = FeatureMap({"x": (-1.0, 1.0), "y": (-1.0, 1.0)}, 2)
+    query, p = ContextQuery(features=features, gram_ratio=ratio), features.dimension
+    scales = {"gram": np.full(2, ratio), "response": np.ones(2)}
+    (stated,) = query.losses(noise, scales)
+    rng = np.random.default_rng(0)
+    phi = np.concatenate([np.eye(p), np.full((1, p), p**-0.5), rng.normal(size=(3000, p))])
+    phi /= np.maximum(1.0, np.linalg.norm(phi, axis=1, keepdims=True))
+    i, j = np.triu_indices(p)
+    gram, response = phi[:, i] * phi[:, j] / ratio, phi / 2.0
+    if noise == "laplace":
+        largest = (np.abs(gram).sum(axis=1) + np.abs(response).sum(axis=1)).max()
+        assert 2.0 * largest == pytest.approx(stated, rel=1e-12)
+        return
+    width = np.where(i == j, 2.0, 1.0) if noise == "goe" else 1.0
+    squared = ((gram**2 / width).sum(axis=1) + (response**2).sum(axis=1)).max()
+    assert 0.3 * stated**2 < 2.0 * squared <= stated**2 * (1 + 1e-12)
 
 
 def all_records(layout: Layout) -> list[Trajectory]:
@@ -331,6 +417,9 @@ def test_two_records_in_two_batches_cost_no_more_than_a_replaced_record(
 def test_wrong_rules_are_refused(serving: dict[str, Any], more: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         a_study(serving=serving, **more)
+    if more.get("trust") != "shuffle":
+        with pytest.raises(ValueError, match=words):
+            study_of(context_table(**more, serving=serving))
 
 
 @pytest.mark.parametrize("release", ["reports", "tree"])
@@ -475,8 +564,9 @@ def test_other_rules_say_what_they_do_not_cover() -> None:
         assert told["every_seconds"] is None
 
 
-def test_a_dry_run_jumps_from_release_to_release() -> None:
-    study = a_study(60, serving={"close": "clock", "every": 3600}).for_dry_run()
+@pytest.mark.parametrize("made", [study_with, contexts_with])
+def test_a_dry_run_jumps_from_release_to_release(made: Any) -> None:
+    study = made(60)
     result = run_dry(study)
     assert (result.users, result.releases) == (60, study.releases - 1)
     assert sum(users for users, _ in result.values) == 60

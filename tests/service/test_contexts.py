@@ -22,6 +22,7 @@ from discreet.core.releases import Message, Plan
 from discreet.core.rng import Seeded
 from discreet.device.feature_map import FeatureMap
 from discreet.device.http_client import Client, PlanReservation, Turned
+from discreet.device.published_device import device_from_bytes
 from discreet.mechanisms.interfaces import followed_release
 from discreet.mechanisms.linear.context_query import ContextRecord, ContextRecords
 from discreet.service import encoding as codec
@@ -32,7 +33,6 @@ from discreet.service.message_validation import (
     LocalAdmission,
     Malformed,
     admission_of,
-    device_of,
 )
 from discreet.service.server import all_in_background
 from discreet.service.study_config import Study, study_of
@@ -93,7 +93,7 @@ def served(study: Study, store: Store) -> list[Any]:
 def repeated(study: Study, store: Store, people: list[Any]) -> tuple[list[bytes], list[str]]:
     """Releases and plans of a run with the same messages: no service, one session and one learner."""
     about, session = store.about(), study.start()
-    device = device_of(bytes(about["form"])) if study.local else None
+    device = device_from_bytes(bytes(about["form"])) if study.local else None
     state = study.learner.begin(study.spec, np.frombuffer(bytes(about["ties"]), np.uint64))
     releases, plans, waiting, followed = [], [], list(people), None
     resolved = store.batches is not None
@@ -273,7 +273,7 @@ def test_sums_that_no_device_sends_are_refused(tmp_path: Path) -> None:
     study = a_study(trust="local")
     store = begun(study, tmp_path / "a.db")
     form = bytes(store.about()["form"])
-    device, admission = device_of(form), admission_of(study, form)
+    device, admission = device_from_bytes(form), admission_of(study, form)
     assert isinstance(admission, LocalAdmission)
     admission.plan(1, np.zeros((3, 5)))
     cells = np.zeros(int(device.offsets[-1]), np.int64)  # type: ignore[union-attr]

@@ -16,10 +16,11 @@ from serving import Clocked, a_study, a_writer, begun, central, placed
 from serving import stopped as time
 
 from discreet.core.rng import Seeded
+from discreet.device.published_device import device_from_bytes
 from discreet.service import database as stores
 from discreet.service import release_worker as turns
 from discreet.service.database import ReservationRequest, StaleWriter, Store, TicketMessage, hashed
-from discreet.service.message_validation import CentralAdmission, LocalAdmission, admission_of, device_of
+from discreet.service.message_validation import CentralAdmission, LocalAdmission, admission_of
 from discreet.service.study_config import Study
 
 
@@ -186,7 +187,7 @@ def test_a_death_between_noise_and_commit_loses_nothing_and_shows_nothing(tmp_pa
     plans = placed(store, tickets)
     form = bytes(store.about()["form"])
     if trust == "local":
-        device, admission = device_of(form), admission_of(study, form)
+        device, admission = device_from_bytes(form), admission_of(study, form)
         assert isinstance(admission, LocalAdmission)
         import base64
 

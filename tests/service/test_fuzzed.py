@@ -27,7 +27,8 @@ from serving import a_key, a_study, central, context_table
 from waiting import wait_until
 
 from discreet.device.http_client import Client
-from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, sum_of
+from discreet.device.published_device import device_from_bytes
+from discreet.service.batch_sums import ShuffledBatches, sum_of
 from discreet.service.dry_run import promised_by
 from discreet.service.server import all_in_background, both_in_background
 from discreet.service.study_config import study_of
@@ -200,7 +201,7 @@ def test_sums(tmp_path: Path) -> None:
         url,
         service,
     ):
-        session = form_of_bytes(bytes(shuffler.store.about()["form"])).session
+        session = device_from_bytes(bytes(shuffler.store.about()["form"])).session
         batch: Any = ShuffledBatches(service.study, session).shuffler(0)
         batch.open(1, 1)
         batch._count(np.ones(batch.form.begins[-1], np.int64), 1)

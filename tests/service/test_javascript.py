@@ -66,7 +66,7 @@ def test_the_package_is_whole_and_every_kind_of_module_takes_it(tmp_path: Path) 
     subprocess.run([tools / "publint", "--strict", kept], check=True, capture_output=True)
     names = (
         "Client,ContextDevice,CountDevice,FeatureMap,Guarantee,Guest,Message,NoAnswer,Place,ReportDevice,"
-        "ShuffleEncoder,Turned,deviceOf"
+        "ShuffleEncoder,SkellamDevice,Turned,deviceOf"
     )
     show = "console.log(Object.keys(found).sort().join());"
     (tmp_path / "a.cjs").write_text(f'const found = require("discreet-client"); {show}')
@@ -127,12 +127,18 @@ def test_people_in_node_with_contexts_are_counted(tmp_path: Path, trust: str, fo
         assert service.writer.refused == 0
 
 
-@pytest.mark.parametrize("randomizer", ["bits", "amplified"])
-def test_people_in_node_are_counted_by_a_shuffler(tmp_path: Path, randomizer: str) -> None:
-    """Batches of 1, 1, 2 and 4 people; all flips of each are needed, so that a lost message would lose it."""
-    users = 8
-    privatizer = {"name": "shuffle", "epsilon": 1.0, "delta": 1e-6, "randomizer": randomizer}
-    study = a_study(users + 1, "shuffle", privatizer=privatizer)
+@pytest.mark.parametrize("kind", ["bits", "amplified", "per_action", "shared"])
+def test_people_in_node_are_counted_by_a_shuffler(tmp_path: Path, kind: str) -> None:
+    """All noise of each batch is needed, so that a lost message would lose it."""
+    if kind in ("bits", "amplified"):  # batches of 1, 1, 2 and 4 people
+        users, last = 8, 4
+        privatizer = {"name": "shuffle", "epsilon": 1.0, "delta": 1e-6, "randomizer": kind}
+        study = a_study(users + 1, "shuffle", privatizer=privatizer)
+    else:  # of 8 and 4 people with contexts
+        users, last = 12, 2
+        content = context_table(40, "shuffle")
+        content["context"]["form"] = kind
+        study = study_of(content)
     key = a_key(tmp_path)
     with both_in_background(study, tmp_path, key) as (url, shuffler, address, service):
         tickets = shuffler.store.new_tickets(users)
@@ -140,7 +146,7 @@ def test_people_in_node_are_counted_by_a_shuffler(tmp_path: Path, randomizer: st
         answers = [json.loads(line) for line in said.splitlines()]
         assert [one["status"] for one in answers] == ["counted"] * users
         failed = lambda: (service.failed, shuffler.failed)  # noqa: E731
-        wait_until(lambda: int(service.store.about()["turn"]) >= 4, failed)
+        wait_until(lambda: int(service.store.about()["turn"]) >= last, failed)
         release = service.store.release(int(service.store.about()["turn"]))
         assert release is not None
         found = json.loads(release[0])

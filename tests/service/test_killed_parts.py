@@ -25,7 +25,7 @@ POSTGRES = bool(
 )
 
 
-@pytest.mark.parametrize("trust", ["central", "shuffle"])
+@pytest.mark.parametrize("trust", ["central", "shuffle", "contexts"])
 def test_nothing_is_lost_or_doubled(trust: str) -> None:
     kills = trial(max(2, KILLS // 2), [trust], POSTGRES)
     assert sum(kills.values()) >= 2

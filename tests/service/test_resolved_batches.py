@@ -314,7 +314,10 @@ def test_plans_share_places_in_proportion() -> None:
         {"number": number, "turn": 0, "users": users, "placed": 0, "came": 0, "absent": 0, "opened": 0.0}
         for number, users in ((1, 60), (2, 30), (3, 10))
     ]
-    tickets = {bytes([n]): {"id": n, "state": 0, "plan": None, "due": None, "nonce": None} for n in range(50)}
+    tickets = {
+        bytes([n]): {"id": n, "state": 0, "plan": None, "due": None, "nonce": None, "person": None}
+        for n in range(50)
+    }
     batch = rule.requests(0, [], plans, tickets, set(), False, 0.0, 9.0, np.inf)
     for n in range(50):
         assert batch.place(ReservationRequest(bytes([n]))).status == "placed"

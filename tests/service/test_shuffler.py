@@ -17,13 +17,16 @@ from serving import a_key, a_study, over_http, same_plans, simulated
 from waiting import wait_until
 
 from discreet.device.http_client import Client, PlanReservation, Turned
+from discreet.device.published_device import device_from_bytes
 from discreet.service import database as stores
 from discreet.service.app import Door, Service, application
-from discreet.service.batch_sums import ShuffledBatches, form_of_bytes
+from discreet.service.batch_sums import ShuffledBatches
 from discreet.service.database import ReservationRequest as Asked
 from discreet.service.database import StaleWriter, Store, hashed
+from discreet.service.dry_run import people_of
 from discreet.service.server import both_in_background, opened, opened_shuffler, shuffler_key_at
 from discreet.service.shuffler import ShufflerService
+from discreet.service.study_config import Study
 
 httpx = pytest.importorskip("httpx")
 
@@ -54,13 +57,16 @@ class Http:
 class Parties:
     """A service and a shuffler, each with its database; nothing happens until it is asked for."""
 
-    def __init__(self, folder: Path, users: int = 40, **more: Any) -> None:
+    def __init__(
+        self, folder: Path, users: int = 40, made: Callable[..., Study] = a_study, **more: Any
+    ) -> None:
         self.folder = folder
         own = shuffler_key_at(folder / "shuffler.key")
         named = {"url": "http://shuffler", "key": own.public}
-        self.study = a_study(
-            users, "shuffle", **{"schedule": {"replan_growth": 4.0}, "shuffler": named, **more}
-        )
+        if made is a_study:
+            more = {"schedule": {"replan_growth": 4.0}, **more}
+        self.study = made(users, "shuffle", **{"shuffler": named, **more})
+        self.came = 0
         self.service_key, self.key = a_key(folder), own
         self.service = Service(self.study, opened(self.study, str(folder / "service.db")), self.service_key)
         assert self.service.writer.hold()
@@ -98,12 +104,20 @@ class Parties:
         plans = {one["number"]: one for one in book["plans"]}
         for i, (ticket, place) in enumerate(zip(tickets[:free], placed, strict=False)):
             if answers(i):
-                message = PlanReservation(ticket, 60.0, plans[place.plan], book).message(*RECORD)
+                message = self.message(PlanReservation(ticket, 60.0, plans[place.plan], book))
                 answer = self.shuffler.admission.answer(dict(message.table))
                 assert [one.status for one in store.admit([answer], time.time(), 3600.0)] == ["counted"]
                 sent.append(answer.body)
         assert store.mark_expired(time.time() + 7200.0, None) == free - len(sent)
         return sent
+
+    def message(self, place: PlanReservation) -> Any:
+        """What a device sends."""
+        if self.study.features is None:
+            return place.message(*RECORD)
+        record, _ = people_of(self.study, place, self.came)
+        self.came += 1
+        return place.message(record.contexts, record.actions, record.rewards)
 
     def turn(self) -> None:
         """The service makes its release and the next plans."""
@@ -139,7 +153,7 @@ def test_only_sums_reach_the_service_and_no_message_outlives_its_batch(parties: 
     body = json.loads(next(one for one in reversed(seen) if one))
     numbers = [(int(one["number"]), int(one["users"])) for one in parties.shuffler.store.plans()]
     assert all(parties.shuffler.store.messages(number) == [] for number, _ in numbers)
-    form = form_of_bytes(base64.b64decode(json.loads(parties.shuffler.shown[0])["content"]["form"]))
+    form = device_from_bytes(base64.b64decode(json.loads(parties.shuffler.shown[0])["content"]["form"]))
     shuffler = ShuffledBatches(parties.study, form.session).shuffler(1)
     for number, users in numbers:  # plans of one batch: each message is to one of them
         shuffler.open(number, users)

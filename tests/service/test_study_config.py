@@ -80,7 +80,7 @@ COLUMNS = {f"x{i}": {"range": [-1, 1]} for i in range(4)}
         ({"learner": {"name": "lsvi-ucb"}}, "learner.name = 'lsvi-ucb': learns from features"),
         ({"learner": {"name": "linear-bandit", "final_share": 0.2}}, "learner.final_share: must be 0"),
         ({"privatizer": {"name": "none"}}, "must have a guarantee"),
-        ({"privatizer": {"name": "shuffle", "epsilon": 1.0, "delta": 1e-6}}, "all that is served with"),
+        ({"privatizer": {"name": "shuffle", "epsilon": 1.0, "delta": 1e-6}}, "shuffler: must be given"),
     ],
 )
 def test_what_is_refused_with_contexts(change: dict[str, Any], words: str) -> None:

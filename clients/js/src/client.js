@@ -51,18 +51,20 @@ const PACE = {
 
 /**
  * The service refuses a request. reason: full, late, spent, foreign, malformed, ...; status: the HTTP status code.
- * final: the service will always refuse the same request. Only "full" is not final: ask for a place again, after
- * `after` seconds if the service named a time.
+ * final: the service will always refuse the same request. "full" is not final: ask for a place again, after `after`
+ * seconds if the service named a time. "again" is not final: release is the number of the release from which the user
+ * can take part again; null if the user took part as often as allowed, or has an open place.
  */
 export class Turned extends Error {
-  /** @param {number} status @param {string} reason @param {string} words @param {number | null} [after] */
-  constructor(status, reason, words, after = null) {
+  /** @param {number} status @param {string} reason @param {string} words @param {number | null} [after] @param {unknown} [release] */
+  constructor(status, reason, words, after = null, release = null) {
     super(`${reason}: ${words}`);
     this.name = "Turned";
     this.status = status;
     this.reason = reason;
     this.after = after;
-    this.final = reason !== "full";
+    this.release = Number.isSafeInteger(release) ? Number(release) : null;
+    this.final = reason !== "full" && reason !== "again";
   }
 }
 
@@ -491,7 +493,7 @@ export class Client {
         const said = retryAfter(answer, this.#pace.now());
         const refused = answer.status >= 400 && answer.status < 500 && !COME_AGAIN.includes(answer.status);
         if (refused && ours && "reason" in found && "words" in found) {
-          throw new Turned(answer.status, String(found.reason), String(found.words), said);
+          throw new Turned(answer.status, String(found.reason), String(found.words), said, found.release);
         }
         last = `HTTP status ${answer.status}${ours ? "" : ", not from the service"}`;
         after = said ?? 0;

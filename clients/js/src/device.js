@@ -6,9 +6,9 @@ import { ShuffleEncoder } from "./bits.js";
 import { CountDevice } from "./counts.js";
 import { headOf } from "./envelope.js";
 import { ReportDevice } from "./reports.js";
-import { ContextDevice } from "./sums.js";
+import { ContextDevice, SkellamDevice } from "./sums.js";
 
-/** @typedef {CountDevice | ReportDevice | ShuffleEncoder | ContextDevice} Device */
+/** @typedef {CountDevice | ReportDevice | ShuffleEncoder | ContextDevice | SkellamDevice} Device */
 
 /** Raises on a form that is not supported. @param {Uint8Array<ArrayBuffer>} form @returns {Promise<Device>} */
 export async function deviceOf(form) {
@@ -17,5 +17,6 @@ export async function deviceOf(form) {
   if (kind === "reports") return ReportDevice.fromBytes(form);
   if (kind === "bits") return ShuffleEncoder.fromBytes(form);
   if (kind === "contexts") return ContextDevice.fromBytes(form);
-  throw new RangeError(`form: of kind '${kind}': counts, reports, bits and contexts are supported`);
+  if (kind === "skellam-contexts") return SkellamDevice.fromBytes(form);
+  throw new RangeError(`form: of kind '${kind}': counts, reports, bits, contexts and skellam-contexts are supported`);
 }

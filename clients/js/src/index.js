@@ -8,5 +8,5 @@ export { deviceOf } from "./device.js";
 export { FeatureMap } from "./features.js";
 export { Guarantee } from "./guarantee.js";
 export { ReportDevice } from "./reports.js";
-export { ContextDevice } from "./sums.js";
+export { ContextDevice, SkellamDevice } from "./sums.js";
 export { ShuffleEncoder } from "./bits.js";

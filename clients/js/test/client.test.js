@@ -288,11 +288,13 @@ test("refusals are the service's own; full is not final, and says when to come a
   for (const [status, reason, headers, wanted] of /** @type {[number, string, any, any][]} */ ([
     [409, "full", { "retry-after": "120" }, { final: false, after: 120 }], [403, "foreign", {}, { final: true, after: null }],
     [410, "late", {}, { final: true, after: null }], [400, "malformed", {}, { final: true, after: null }],
+    [403, "again", {}, { final: false, after: null, release: 7 }],
   ])) {
-    const { asked, fetch } = service(async (path) => (path === "/places" ? [status, { reason, words: "so it is", ...OURS }, headers] : usual(path)));
+    const { asked, fetch } = service(async (path) => (path === "/places" ? [status, { reason, words: "so it is", release: wanted.release, ...OURS }, headers] : usual(path)));
     await assert.rejects(new Client("http://a.test", { promised: EPSILON, fetch }).place("t"), (/** @type {any} */ error) => {
       assert.ok(error instanceof Turned);
       assert.deepEqual([error.status, error.reason, error.final, error.after], [status, reason, wanted.final, wanted.after]);
+      assert.equal(error.release, wanted.release ?? null);
       return true;
     });
     assert.equal(asked.length, 2);

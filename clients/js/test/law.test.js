@@ -6,11 +6,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { ShuffleEncoder } from "../src/bits.js";
-import { ExactCoins } from "../src/coins.js";
+import { ExactCoins, WordCoins } from "../src/coins.js";
 import { FeatureMap } from "../src/features.js";
 import { discreteGaussian, discreteLaplace, fractionOf, rounded } from "../src/noise.js";
 import { Randomizer } from "../src/reports.js";
-import { ContextDevice } from "../src/sums.js";
+import { skellam, tableOf } from "../src/skellam.js";
+import { ContextDevice, SkellamDevice } from "../src/sums.js";
 import { Stream } from "./stream.js";
 
 const FALSE_ALARM = 1e-7;
@@ -84,6 +85,35 @@ test("discrete Laplace and Gaussian noise", () => {
     const own = fractionOf(scale);
     fits(counted(40000, () => Number(discreteLaplace(own, coins))), lawOf((x) => Math.exp(-Math.abs(x) / scale)), 40000);
     fits(counted(40000, () => Number(discreteGaussian(own, coins))), lawOf((x) => Math.exp((-x * x) / (2 * scale * scale))), 40000);
+  }
+});
+
+/** Law of a difference of two Poisson variables of this mean. @param {number} mean @returns {Map<number, number>} */
+function skellamLaw(mean) {
+  const chances = [Math.exp(-mean)];
+  for (let k = 1; k <= mean + 400; k++) chances.push((chances[k - 1] * mean) / k);
+  return lawOf((x) => chances.reduce((sum, one, k) => sum + one * (chances[k - x] ?? 0), 0));
+}
+
+test("Skellam noise", () => {
+  const coins = new WordCoins(new Stream("law: skellam").bytes);
+  for (const variance of [2, 14, 600]) {
+    const values = skellam(variance, 40000, coins)[Symbol.iterator]();
+    fits(counted(40000, () => Number(values.next().value)), skellamLaw(variance / 2), 40000);
+  }
+});
+
+test("Poisson tables are the distribution function, to the last bit of 64", () => {
+  for (const mean of [1, 7, 40]) {
+    const { first, floors } = tableOf(mean, 64);
+    const finer = tableOf(mean, 192); // certified on its own, with more bits
+    floors.slice(0, -1).forEach((one, i) => assert.equal(one, finer.floors[i + first - finer.first] >> 128n));
+    let [term, sum] = [Math.exp(-mean), 0];
+    for (let k = 0; k < first + floors.length - 1; k++) {
+      sum += term;
+      term *= mean / (k + 1);
+      if (k >= first) assert.ok(Math.abs(Number(floors[k - first]) / 2 ** 64 - sum) < 1e-14);
+    }
   }
 });
 
@@ -172,6 +202,45 @@ test("every block of a message about a context has noise of its own scale", asyn
       for (let cell = fields.offsets[block]; cell < fields.offsets[block + 1]; cell++) {
         const values = drawn[cell][Symbol.iterator]();
         fits(counted(n, () => Number(values.next().value)), law, n);
+      }
+    });
+  }
+});
+
+test("every block of a shuffled message about a context has noise of its own variance, and the reward is rounded without bias", async () => {
+  const features = await FeatureMap.of({ ranges: [["x", 0, 1]], actions: 2, form: "per_action", basis: "linear", radius: 1, intercept: true });
+  const variances = [2, 14, 6, 30, 10, 4]; // of diagonals and the rest of two matrices, and of two responses
+  const fields = {
+    variances, "form.actions": 2, "form.features": {}, "form.horizon": 1, "form.mask": null, "form.names": ["gram", "response"], "form.states": 1, session: "0000000000000000",
+  };
+  const device = new SkellamDevice(fields, features, new Uint8Array(16));
+  const bytes = new Stream("law: shuffled context").bytes;
+  const n = 3000;
+  const phi = features.phi([0.4])[0].map((one) => Math.trunc(128 * one));
+  const own = [0, 0, 0, phi[0] ** 2, phi[1] ** 2, phi[0] * phi[1], 0, 0, -32 * phi[0], -32 * phi[1]]; // action 1, reward 0
+  const sizes = [2, 1, 2, 1, 2, 2];
+  for (const reward of [0, 0.3]) {
+    /** @type {number[][]} */
+    const drawn = own.map(() => []);
+    for (let i = 0; i < n; i++) {
+      const sent = device.message(1, null, { states: [[0.4]], actions: [1], rewards: [reward] }, bytes);
+      own.forEach((known, cell) => {
+        let value = 0n;
+        for (let j = device.width - 1; j >= 0; j--) value = (value << 8n) | BigInt(sent[52 + device.width * cell + j]);
+        drawn[cell].push(Number(BigInt.asIntN(8 * device.width, value)) - known);
+      });
+    }
+    let cell = 0;
+    sizes.forEach((size, part) => {
+      for (let i = 0; i < size; i++, cell++) {
+        const law = skellamLaw(variances[part] / 2);
+        const values = drawn[cell][Symbol.iterator]();
+        if (reward === 0 || part < 5) fits(counted(n, () => Number(values.next().value)), law, n);
+        else { // 0.3 is 19 or 20 of 64
+          const whole = new Map();
+          for (const [y, p] of [[19, 0.8], [20, 0.2]]) for (const [x, chance] of law) whole.set(x + y * phi[i], (whole.get(x + y * phi[i]) ?? 0) + p * chance);
+          fits(counted(n, () => Number(values.next().value)), whole, n);
+        }
       }
     });
   }

@@ -1,38 +1,17 @@
 r"""Black-box audits: tests of a privatizer's guarantee that use only its outputs.
 
-An audit is not a certificate. An audit that passes has found no error of the kinds that its tests can detect.
+An audit that passes has found no error of the kinds that its tests can detect. It is not a certificate.
 
-An audit is a statistical game with two hypotheses. The hypotheses are two neighbouring data sets. In code,
-``world`` is 0 or 1 for the hypothesis that is true.
+The two hypotheses are two neighbouring data sets, numbered 0 and 1 by ``world``. The game has one step, two
+states and two actions, because the loss of a Laplace release at longer horizons concentrates far below its
+worst case. Only the target user's responses depend on the hypothesis. The transcript contains all releases,
+all plans and, for a local privatizer, the target's message. It does not contain the target's actions.
 
-**The game** has H = 1 and S = A = 2. At H = 20, the loss of a Laplace release concentrates far below its
-worst case. A black-box audit would then detect no error. The target user has one table of responses for each
-hypothesis, and the two tables differ in every cell that the target visits. All other users respond to actions
-by fixed tables. The transcript contains everything except the target's own actions: releases with their
-public numbers, and every plan. For a local privatizer it also contains the target's message. In this library
-all plans are public, including the target's plan. Joint privacy does not require that the target's plan is
-public.
-
-**The bounds.** For each statistic, an event is chosen on a separate quarter of the runs. The other runs give
-Clopper-Pearson limits of the event's probabilities p0 and p1 under the two hypotheses. Then the true epsilon
-at the given delta is at least ln((p1_low - delta) / p0_high), and the true mu is at least Phi^-1(p1_low) -
-Phi^-1(p0_high) [#]_. The bounds hold for any statistic. Three statistics share the probability of a false
-alarm:
-
-- the exact log-likelihood ratio, if the noise distribution is known;
-- a linear score of the recorded numbers;
-- a score from event counts, which uses how often each recorded number is in each of its intervals.
-
-The last two statistics are fitted to the separate quarter of runs. These two statistics do not need a noise
-distribution. Therefore they also detect effects that no noise model contains, for example policies, release
-schedules or weights that depend on raw data.
-
-Linear learners are audited in other games (:mod:`discreet.audit.linear_games`). In those games the recorded
-numbers are Gram matrices, response sums and, if offline data are queried again, the answers. In the shuffle
-model, the transcript contains the shuffler's release of every batch
-(:mod:`discreet.audit.shuffle_likelihood`).
-
-:mod:`discreet.audit.white_box` contains the white-box audit at full size.
+For each statistic, an event is chosen on a quarter of the runs. The other runs give Clopper-Pearson limits of
+the event's probabilities p0 and p1 under the two hypotheses. The true epsilon at a given delta is at least
+ln((p1_low - delta) / p0_high), and the true mu is at least Phi^-1(p1_low) - Phi^-1(p0_high) [#]_. The three
+statistics are the exact log-likelihood ratio (if the noise distribution is known), a linear score of the
+released numbers, and a score that counts in which intervals the released numbers lie.
 
 .. [#] f-DP, Dong, Roth and Su 2022: a mu-GDP test of size a has power at most Phi(Phi^-1(a) + mu).
 """
@@ -110,9 +89,7 @@ def rate_limits(hits: int, runs: int, alarm: float) -> tuple[float, float]:
 
 
 def epsilon_bound(low: float, high: float, delta: float = 0.0) -> float:
-    """Return ln((low - delta) / high), a lower bound on epsilon. The result is -inf if the event gives no
-    bound.
-    """
+    """Return the lower bound ln((low - delta) / high) on epsilon, or -inf if the event gives no bound."""
     return math.log((low - delta) / high) if low > delta and high > 0 else -math.inf
 
 
@@ -152,10 +129,7 @@ def _bound(kind: str, hits: int, misses: int, ones: int, zeros: int, delta: floa
 
 
 def _best_threshold(one: Floats, zero: Floats, kind: str, delta: float, alarm: float) -> tuple[float, float]:
-    """Return the threshold with the largest bound, and this bound.
-
-    The bound is computed from the event {statistic >= threshold}.
-    """
+    """Return the threshold t for which the event {statistic >= t} gives the largest bound, and this bound."""
     candidates = np.unique(np.concatenate([np.quantile(one, np.linspace(0.0, 0.999, 80)), [one.max()]]))
     one, zero = np.sort(one), np.sort(zero)
     found = (math.inf, -math.inf)
@@ -178,9 +152,8 @@ def bounds_of(
 ) -> Bound:
     """Return bounds from samples of one statistic under hypotheses (0, 1).
 
-    The sample ``chosen`` determines the direction and the threshold of the event, separately for each kind of
-    bound. Events are counted in the independent sample ``judged``. All bounds hold together with probability
-    at least 1 - ``alarm``.
+    The sample ``chosen`` determines the event, and the independent sample ``judged`` determines its
+    frequencies. All bounds hold simultaneously with probability at least 1 - ``alarm``.
     """
     each = alarm / (2 * len(kinds))
     values, seen = {"epsilon": -math.inf, "mu": -math.inf}, (0, 0)
@@ -205,10 +178,7 @@ def bounds_of(
 
 # ----------------------------------------------------------------------------- the game, H = 1
 class Game(Protocol):
-    """Game with ``users`` users. Only the user with number ``target`` differs between the two hypotheses.
-
-    Users are counted from 1.
-    """
+    """Game with ``users`` users, counted from 1. Only user ``target`` depends on the hypothesis."""
 
     @property
     def users(self) -> int: ...
@@ -227,8 +197,10 @@ class Game(Protocol):
 class People:
     """Users of the game. The target user has one table of responses for each hypothesis.
 
-    ``target`` is the number of the target user, counted from 1. Tables of responses are fixed, so a plan and
-    the hypothesis determine all trajectories. bits : True if rewards are 0 or 1.
+    The responses are deterministic: a plan and the hypothesis determine all trajectories.
+
+    target : number of the target user, counted from 1
+    bits : True if rewards are 0 or 1
     """
 
     users: int = 4
@@ -262,8 +234,7 @@ class People:
 def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
     """Return a user's trajectory under a policy. The target's states depend on the hypothesis ``world``.
 
-    Users are counted from 1. The target's reward is 1 under both hypotheses, so that all cells of the target
-    differ by the largest possible amount.
+    user : number of the user, counted from 1
     """
     tables: Any = people
     state = world if user == people.target else int(tables._starts[user - 1])
@@ -282,8 +253,6 @@ def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Traj
 class Reactive:
     """Learner for audits. In each state, its policy takes the action with the smallest noisy count.
 
-    The learner makes a new policy for each user.
-
     Parameters
     ----------
     asked : query of the learner; None: transitions and centred rewards.
@@ -296,10 +265,7 @@ class Reactive:
     endless: bool = False
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query. The default query is for transitions and centred rewards.
-
-        Visits are derived from transitions.
-        """
+        """Return the query. The default query is for transitions and centred rewards."""
         return self.asked or CountQuery(spec.layout, visits=False, center_rewards=True)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
@@ -311,10 +277,7 @@ class Reactive:
         return spec
 
     def plan(self, state: ProblemSpec, release: Release, ask: Any) -> tuple[Plan, ProblemSpec]:
-        """Return a plan that takes the action with the smallest released count in each state.
-
-        Values are ignored.
-        """
+        """Return a plan that takes the action with the smallest released count in each state."""
         shown = release.estimates
         if not shown and release.measurement is not None:
             shown = release.measurement.estimates
@@ -324,10 +287,7 @@ class Reactive:
 
 
 def reactive(start: Start) -> Reactive:
-    """Return a learner for audits that the privatizer supports.
-
-    The learner reads sums if possible, and measurements otherwise.
-    """
+    """Return a learner that reads sums if the privatizer releases sums, and measurements otherwise."""
     spec = ProblemSpec(People.layout, 2)
     learner = Reactive()
     try:
@@ -338,10 +298,7 @@ def reactive(start: Start) -> Reactive:
 
 
 def endless(start: Start) -> Reactive | str:
-    """Return the learner for audits in which the number of users is unknown.
-
-    If the privatizer rejects this learner, the result is the text of its error.
-    """
+    """Return a learner for an unknown number of users, or the error text of a privatizer that rejects it."""
     spec, learner = ProblemSpec(People.layout, 2), Reactive(endless=True)
     try:
         start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
@@ -380,13 +337,13 @@ class Transcript:
 
     @property
     def numbers(self) -> Floats:
-        """All numbers of the transcript in one vector. The message is last, because its length can vary."""
+        """All numbers of the transcript in one vector, with the target's message last."""
         answers = [one.answer.value for one in self.asked]
         return np.concatenate([self.releases.ravel(), self.public, *answers, self.message])
 
 
 def _numbers(thing: Any) -> Floats:
-    """Return all numbers in a message, or in nested lists of arrays, in a fixed order."""
+    """Return all numbers of nested lists of arrays, in a fixed order."""
     if thing is None or isinstance(thing, str | bytes):  # bytes are messages that only a shuffler sees
         return np.zeros(0)
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
@@ -401,8 +358,7 @@ def _numbers(thing: Any) -> Floats:
 def noisy_numbers(release: Release, query: AuditQuery | None = None) -> Floats:
     """Return all numbers of a release that have noise: the sums and the newest measurement.
 
-    If ``query`` is steered, a measurement can omit families. The missing values are 0, so that every release
-    has the same number of values.
+    Families that a measurement omits are filled with zeros.
     """
     parts = [estimate.value.ravel() for estimate in release.estimates.values()]
     if release.measurement is not None:
@@ -430,11 +386,10 @@ def public_numbers(release: Release) -> Floats:
 def play(
     start: Start, learner: Any, people: Game, world: int, randomness: Seeded, restart: Restart | None = None
 ) -> Transcript:
-    """Return the transcript of one run of the common loop under one hypothesis.
+    """Return the transcript of one run under the hypothesis ``world``.
 
-    ``world`` is the hypothesis. ``restart`` is called with the session after the first release that contains
-    the target. The function ``restart`` returns a restored session, and the release is requested from that
-    session again. The random bits that break a learner's ties are public and equal in all runs.
+    After the first release that contains the target, ``restart(session)`` must return a restored session.
+    The run repeats this release with the restored session. The random bits for ties are equal in all runs.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -489,7 +444,7 @@ class _Seen:
             self.releases.append(release)
 
     def follow(self, plan: Any, cut: float) -> None:
-        """Add the plan of one user, and the clipping threshold that is valid for this user."""
+        """Add a user's plan and clipping threshold."""
         self.plans.append(np.array(plan.policy))
         self.contexts.append({name: np.array(array) for name, array in plan.context.items()})
         self.cuts.append(cut)
@@ -517,17 +472,13 @@ class _Seen:
 
 
 def _is_new(public: Sequence[Floats], release: Release) -> bool:
-    """Return True if a release is new. After a plan with last=False, the previous release is repeated."""
+    """Return True if a release is not equal to the previous one."""
     return not public or public[-1][1] != release.number
 
 
 # ------------------------------------------------------------------------- likelihoods of the known law
 def claimed_noise(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
-    """Return the noise that a session claims to add to the query's cells. None if it is unknown.
-
-    For a local session of counts, this function opens a plan. The type of the device's encoder then shows
-    whether devices add noise to cells. Devices for linear sums always add noise.
-    """
+    """Return the noise that a session claims to add to the query's cells, or None if it is unknown."""
     found = noise_of(session, query, times)
     if isinstance(query, LinearQuery):
         return found
@@ -545,7 +496,7 @@ def uniform(layout: Layout) -> Floats:
 
 
 def _ratio(noise: Noise, zero: Floats, one: Floats) -> float:
-    """Return the log-likelihood ratio ln(P_1 / P_0) from the whitened residuals under hypotheses 0 and 1."""
+    """Return ln(P_1 / P_0) for the whitened residuals ``zero`` and ``one`` under hypotheses 0 and 1."""
     if noise.laplace:
         return float((np.abs(zero) - np.abs(one)).sum())
     return float(0.5 * (zero**2 - one**2).sum())
@@ -554,10 +505,7 @@ def _ratio(noise: Noise, zero: Floats, one: Floats) -> float:
 def _likelihood(
     begin: Callable[[], Session], query: AuditQuery, people: Game, learner: Any
 ) -> Callable[[Transcript], float] | None:
-    """Return a function that computes the exact log-likelihood ratio of a transcript under the claimed noise.
-
-    The result is None if the distribution of the noise is not known.
-    """
+    """Return a function that computes a transcript's exact log-likelihood ratio, or None if it is unknown."""
     session: Any = begin()
     times = session_times(session)
     noise = claimed_noise(session, query, times)
@@ -621,10 +569,7 @@ def _answer_ratios(
 
 
 def _flips(session: Any) -> list[BinomialLaw] | None:
-    """Return the distributions of the first batch's counters.
-
-    The result is None unless the noise is a sum of random flips.
-    """
+    """Return the distributions of the first batch's counters, or None if the noise is not binomial."""
     if session.guarantee.trust != "shuffle":
         return None
     laws = list(session.laws_at(session_times(session)[0]).values())
@@ -634,10 +579,11 @@ def _flips(session: Any) -> list[BinomialLaw] | None:
 def _report_laws(
     session: Any, people: Game, learner: Any, reports: StepReports | None = None
 ) -> list[Any] | None:
-    """Return the exact distributions of the target's message under both hypotheses.
+    """Return the exact distributions of the target's first message under both hypotheses.
 
-    The message is for the learner's first plan. The result is None if the distributions are not finite.
-    reports : randomizer that the device uses instead of the session's own randomizer.
+    The result is None if a message has infinitely many values.
+
+    reports : randomizer of the device; None: that of the session
     """
     spec = people.spec
     first = session.release()
@@ -652,12 +598,10 @@ def _report_laws(
 
 
 def _report_likelihood(session: Any, people: Game, learner: Any) -> Callable[[Transcript], float] | None:
-    """Return a function that computes the log-likelihood ratio of a transcript from the target's message.
+    """Return a function that computes the log-likelihood ratio of the target's message.
 
-    The distribution of the message is computed by running the device's code on all random outcomes. The
-    result is None if the privatizer is not local, or the distribution is not finite.
-
-    The bound is valid for every score, even for a score that is computed from a faulty device.
+    The device's code is run on all random outcomes. The result is None if the privatizer is not local, or if
+    a message has infinitely many values.
     """
     if session.guarantee.trust != "local":
         return None
@@ -673,10 +617,7 @@ def _report_likelihood(session: Any, people: Game, learner: Any) -> Callable[[Tr
 
 
 def session_times(session: Any) -> list[int]:
-    """Return the number of users at each release except the first, which has no users.
-
-    The list is empty if releases never end.
-    """
+    """Return the number of users at each release after the first; empty if releases never end."""
     schedule: Schedule = session.schedule
     if schedule.users is None:
         return []
@@ -688,7 +629,7 @@ _BINS = 12
 
 
 def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
-    """Fit Fisher's linear discriminant, which detects differences in the means of recorded numbers."""
+    """Fit Fisher's linear discriminant of the two samples."""
     both = np.concatenate([one, zero])
     centre, spread = both.mean(axis=0), both.std(axis=0)
     keep = spread > 1e-12 * (1 + np.abs(centre))
@@ -708,13 +649,11 @@ def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 
 
 def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
-    """Fit a score that is a sum over recorded numbers.
+    """Fit a score that sums, over all numbers, the log-ratio of the frequencies of the number's interval.
 
-    Each term is the log-ratio of two frequencies of the number's interval. The ratio is the interval's
-    frequency under hypothesis 1 divided by its frequency under hypothesis 0. If the samples have few
-    different rows, the frequencies of whole rows are used instead. For messages with finitely many values,
-    this estimates the exact likelihood ratio. Integers count as separate events, because an integer, such as
-    a released zero, shows that no noise was drawn.
+    The numerator is the interval's frequency under hypothesis 1, and the denominator that under hypothesis 0.
+    If the samples have few different rows, frequencies of whole rows replace those of intervals. Each integer
+    is a separate interval, because a released integer shows that no noise was drawn.
     """
     both = np.concatenate([one, zero])
     rows, place = np.unique(both, axis=0, return_inverse=True)
@@ -750,7 +689,7 @@ def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 # ------------------------------------------------------------------------------------ the black box
 @dataclass(frozen=True)
 class BlackBoxEvidence:
-    """Results of a black-box audit: the bounds of each statistic, and the guarantee that they test."""
+    """Results of a black-box audit: the tested guarantee and the bounds from each statistic."""
 
     __repr__ = brief
 
@@ -771,7 +710,7 @@ class BlackBoxEvidence:
 
     @property
     def exceeded(self) -> bool:
-        """True if a bound exceeds the guarantee. False if nothing is claimed."""
+        """True if a bound exceeds the claimed guarantee; False if no guarantee is claimed."""
         claim = self.guarantee
         return (claim.epsilon is not None and self.epsilon > claim.epsilon * (1 + SLACK)) or (
             claim.mu is not None and self.mu > claim.mu * (1 + SLACK)
@@ -814,12 +753,7 @@ def sample(
 def _reports(
     start: Start, learner: Any, people: Game, world: int, runs: int, randomness: Seeded
 ) -> list[Transcript]:
-    """Return transcripts with samples of the target's message under a local privatizer.
-
-    The target is treated as the first user.
-
-    All later outputs are post-processing of this message.
-    """
+    """Return transcripts that contain only the target's message under a local privatizer."""
     spec = people.spec
     session = start(learner.query(spec), learner.schedule(spec), randomness)
     first = session.release()
@@ -885,10 +819,7 @@ def black_box(
 
 
 def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:
-    """Return one array of shape (runs, numbers) for each hypothesis.
-
-    Shorter messages are padded with -1, a value that does not occur in messages.
-    """
+    """Return one array of shape (runs, numbers) for each hypothesis. Short messages are padded with -1."""
     most = max(t.numbers.size for world in worlds for t in world)
     out = [np.full((len(world), most), -1.0) for world in worlds]
     for table, world in zip(out, worlds, strict=True):
@@ -902,10 +833,9 @@ def half_scale_power(
 ) -> float | None:
     """Return the power of the likelihood-ratio test in :func:`black_box` for half the claimed noise scale.
 
-    The power is the share of ``trials`` in which the bound exceeds the claim. Only whitened noise is
-    simulated, for the plan that follows release 0. For randomized response, devices respond with twice their
-    epsilon, while the score uses the claimed distribution. The result is None if the distribution is unknown,
-    or if nothing is claimed.
+    The power is the share of ``trials`` in which the bound exceeds the claimed guarantee. For randomized
+    response, devices use twice the claimed epsilon. The result is None if the noise distribution is unknown,
+    or if no guarantee is claimed.
     """
     spec = people.spec
     query = learner.query(spec)

@@ -7,9 +7,7 @@ that a module registers. A plug-in's own test suite can run the same checks::
     def test_conforms(case):
         case.run()
 
-Checks are small (three states, a dozen users), so that they can run for every pair of learner and privatizer.
-The checks test that a component follows the rules of :mod:`discreet.mechanisms.interfaces`. Examples of these
-rules are:
+The checks use three states and a dozen users, and test the rules of :mod:`discreet.mechanisms.interfaces`:
 
 * a learner works with at least one privatizer, and a privatizer with at least one learner;
 * equal seeds give equal results, and compiled runs give the same results as stepwise runs;
@@ -17,9 +15,7 @@ rules are:
 * the noise gives the stated guarantee;
 * invalid input is rejected.
 
-A privatizer of a plug-in must also pass the white-box audit (probability of a false alarm 1e-6), because no
-other check tests the noise of an unknown mechanism. The checks do not replace the proof in a mechanism's
-docstring.
+A privatizer of a plug-in must also pass the white-box audit (probability of a false alarm 1e-6).
 """
 
 from __future__ import annotations
@@ -105,7 +101,7 @@ class Case:
             return
 
     def _checked(self) -> None:
-        """Run the check. The check also fails if a floating-point operation is invalid or divides by zero."""
+        """Run the check, with invalid floating-point operations and divisions by zero as failures."""
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
             self.body()
@@ -122,11 +118,7 @@ class Case:
 
 
 def _error_text(error: Exception) -> str:
-    """Return a one-line description of an error.
-
-    The line contains the text of the error. If the text is empty, it contains the place where the error was
-    raised. The line also contains the class of the error, unless a check raised the error.
-    """
+    """Return a one-line description of an error: its class, and its text or its place in the code."""
     text = " ".join(str(error).split())
     if isinstance(error, AssertionError):
         return text or f"assertion failed in {_place(error)}"
@@ -140,7 +132,7 @@ def _place(error: Exception) -> str:
 
 
 def _expect(true: Any, otherwise: str) -> None:
-    """Raise ``AssertionError`` if a condition is false. This call also works under ``python -O``."""
+    """Raise ``AssertionError`` if a condition is false, also under ``python -O``."""
     if not true:
         raise AssertionError(otherwise)
 
@@ -289,7 +281,7 @@ class _Transcript:
 def _interact(setup: Setup, replaced: int | None = None) -> _Transcript:
     """Run a learner and a privatizer step by step.
 
-    The user ``replaced`` has another trajectory. The noise is the same.
+    replaced : user with another trajectory; None: no user
     """
     from discreet.core.rng import Seeded
     from discreet.envs.rollouts.rollout import rollout
@@ -319,7 +311,7 @@ def _interact(setup: Setup, replaced: int | None = None) -> _Transcript:
 
 
 def _other_life(setup: Setup, trajectory: Trajectory) -> Trajectory:
-    """Return an admissible trajectory that has other states than the given trajectory at every step."""
+    """Return an admissible trajectory whose states differ from the given trajectory at every step."""
     from discreet.core.trajectories import Trajectory
 
     layout = setup.mdp.layout
@@ -353,10 +345,7 @@ def _same_bits(left: Any, right: Any) -> bool:
 
 # ------------------------------------------------------------------- checks of learner x privatizer
 def _deterministic(learner: str, privatizer: str) -> None:
-    """Check that equal seeds give identical results in any order of runs.
-
-    Repetitions with other seeds must give other results.
-    """
+    """Check that equal seeds give equal results, and that other seeds give other results."""
     setup = _setup(learner, privatizer)
     later, first = setup.run(5, 1), setup.run(5, 0)
     again = setup.run(5, 0)
@@ -366,9 +355,8 @@ def _deterministic(learner: str, privatizer: str) -> None:
 
 
 def _curves(learner: str, privatizer: str) -> None:
-    """Check the regret curves: finite, nondecreasing, at most H per user, and complete.
-
-    A curve is complete if it is recorded up to the last user.
+    """Check that regret curves are finite, nondecreasing, at most H per user, and recorded up to the last
+    user.
     """
     for by in ("episode", "batch"):
         setup = _setup(learner, privatizer, by)
@@ -401,10 +389,7 @@ def _stepwise_is_fused(learner: str, privatizer: str) -> None:
 
 
 def _plans(learner: str, privatizer: str) -> None:
-    """Check that plans have the declared shapes and admissible actions.
-
-    Plans must depend only on their arguments.
-    """
+    """Check that plans have the declared shapes and admissible actions, and depend only on the arguments."""
     setup = _setup(learner, privatizer)
     layout = setup.mdp.layout
     seen = _interact(setup)
@@ -489,10 +474,7 @@ def _guaranteed(learner: str, privatizer: str) -> None:
 
 
 def _recomputed(learner: str, privatizer: str) -> None:
-    """Check that the noise gives the stated guarantee.
-
-    :func:`worst_loss` recomputes the privacy loss. The result is compared with the stated epsilon or mu.
-    """
+    """Check that the noise gives the stated epsilon or mu, by :func:`worst_loss`."""
     for options in _queries(learner):
         setup = _setup(learner, privatizer, options=options)
         if setup.guarantee.trust == "none":
@@ -531,15 +513,14 @@ class PrivacyLoss:
 
 
 def worst_loss(setup: Setup) -> PrivacyLoss:
-    """Recompute the privacy loss of a session of counts.
+    """Return the privacy loss of a session of counts.
 
-    The exchanged trajectories have no common states. The scale of one draw is computed from the noise
-    distribution of the first release with users. The cost of one user's unit shift is computed only from the
-    noise matrix B. For Laplace noise, this cost is the least l1 norm of draws that produce the user's shift
-    of all prefixes. For Gaussian noise, it is the norm of this shift with respect to the covariance B B^T.
-    Under local privacy each user affects one message. For randomized reports, the loss of each reported step
-    is the largest log-ratio of the randomizer's probabilities. Raises :class:`NotApplicable` for other
-    mechanisms. The tests of those mechanisms must recompute the loss.
+    The two exchanged trajectories have no common states. The scale of one draw is that of the first release's
+    noise distribution. The cost of a user's unit shift is computed from the noise matrix B. For Laplace
+    noise, it is the least l1 norm of draws that produce the shift of all prefixes. For Gaussian noise, it is
+    the norm of this shift with respect to the covariance B B^T. Under local privacy, each user affects one
+    message. For randomized response, the loss of a reported step is the largest log-ratio of the randomizer's
+    probabilities. Raises :class:`NotApplicable` for other mechanisms.
     """
     from discreet.audit.noise_matrix import noise_matrix
     from discreet.core.count_channels import is_of_counts
@@ -633,10 +614,7 @@ def _learner_specification(learner: str) -> None:
 
 
 def _learner_runs(learner: str) -> None:
-    """Check that a learner runs with at least one privatizer.
-
-    Without this check, all other checks could be skipped.
-    """
+    """Check that a learner runs with at least one privatizer."""
     names = [name for entry in registry.entries("privatizer") for name in _variants(entry)]
     built = registry.build("learner", learner)
     if getattr(built, "FEATURES", None) is FeatureMap:
@@ -714,10 +692,7 @@ def _any_learner(privatizer: str) -> Setup:
 
 
 def _privatizer_starts(privatizer: str) -> None:
-    """Check that a privatizer starts a session and makes releases for at least one learner.
-
-    Without this check, a privatizer that rejects all learners would pass.
-    """
+    """Check that a privatizer makes releases for at least one learner."""
     _interact(_any_learner(privatizer))
 
 
@@ -843,7 +818,7 @@ def _environment(name: str) -> Any:
 
 
 def _contexts_are_sound(one: ContextWorld, other: ContextWorld) -> None:
-    """Check that equal options give equal contexts and mean rewards. Mean rewards must be probabilities."""
+    """Check that equal options give equal contexts, and that mean rewards are equal probabilities."""
     x, again = (world.draw(100, np.random.default_rng(0)) for world in (one, other))
     _expect(_same_bits(x, again), "contexts differ between two builds")
     means = one.means(x)
@@ -880,9 +855,9 @@ def _world_is_sound(name: str) -> None:
 
 
 def _people_are_sound(name: str) -> None:
-    """Check that simulated trajectories are admissible, and that equal seeds give equal trajectories.
+    """Check simulated trajectories and the occupancy measure.
 
-    Also check the occupancy measure.
+    Trajectories must be admissible, and equal seeds must give equal trajectories.
     """
     from discreet.core.trajectories import checked
     from discreet.envs.mdp import planning
@@ -944,7 +919,7 @@ ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
 
 # -------------------------------------------------------------------------- offline learners
 def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path, Any]:
-    """Run all steps from stored rows of a dozen synthetic users to a folder with a policy.
+    """Learn a policy from stored rows of a dozen synthetic users, and store it in a folder.
 
     Return the folder and the learner.
     """
@@ -986,9 +961,9 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
 
 
 def _offline_learns(name: str) -> None:
-    """Check all steps of an offline learner from a data file to a folder with a policy and a statement.
+    """Check an offline learner from a data file to a folder with a policy and a statement.
 
-    The statement must pass verification. Actions must be admissible, and equal noise must give an equal
+    The statement must pass verification, actions must be admissible, and equal noise must give an equal
     policy.
     """
     from discreet.pipeline.verify import verify
@@ -1082,8 +1057,6 @@ def _pairs_of(mine: tuple[RegistryEntry, ...]) -> Iterator[tuple[str, str]]:
 def run_every_combination() -> int:
     """Run every learner with every privatizer once on a tiny problem, stepwise and compiled.
 
-    This compiles all kernels.
-
     Returns the number of combinations that ran.
     """
     count = 0
@@ -1103,11 +1076,7 @@ def run_every_combination() -> int:
 
 
 def _by_the_way() -> None:
-    """Run code that no pair of learner and privatizer uses in a run with three users.
-
-    This code is for fits and queries that need more users, for secure noise, for users that are submitted in
-    one call, and for text identifiers.
-    """
+    """Run code that no pair of learner and privatizer uses in a run with three users."""
     import pyarrow as pa
 
     from discreet.data.near_duplicate_ids import hashed
@@ -1121,10 +1090,7 @@ def _by_the_way() -> None:
 
 
 def _secure_release() -> None:
-    """Make releases with secure Laplace and Gaussian noise.
-
-    Some users are submitted one by one, and others together in one call.
-    """
+    """Make releases with secure Laplace and Gaussian noise, from single users and from a batch."""
     from discreet.core.rng import Secure, SecureRng
     from discreet.envs.rollouts.rollout import rollout_batch
     from discreet.mechanisms.interfaces import Plan

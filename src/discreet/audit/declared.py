@@ -1,14 +1,12 @@
-"""Checks of declared noises and declared vectors.
+"""Checks of noises and vectors whose cost the user declares.
 
-The user declares the cost of such a noise; this library has not derived it. The library cannot see the data
-that a declared function stores. :func:`check_noise` compares the cost with the stated probabilities of the
-noise, and compares draws with the same probabilities. :func:`check_vector` calls the function of a vector on
-random records. Both functions search for errors. No check can prove that a declaration is true.
+:func:`check_noise` compares the declared cost with the stated probabilities of the noise, and draws with the
+same probabilities. :func:`check_vector` calls the function of a vector on random records. A check that passes
+does not prove that the declaration is true.
 
-The probability of a false alarm is at most 1e-9 for each check of draws. The check of single values uses
-exact binomial tails. Each of the other checks compares a statistic with the quantile of its limit
-distribution at 1e-12. The factor 1000 between 1e-12 and 1e-9 allows for the error of the limit distribution.
-A cell of a chi-square statistic has at least 1000 expected draws.
+Each check of draws gives a false alarm with probability at most 1e-9. The check of single values uses exact
+binomial tails. The other checks compare a statistic with the quantile of its limit distribution at 1e-12; the
+factor 1000 allows for the error of the limit distribution.
 """
 
 from __future__ import annotations

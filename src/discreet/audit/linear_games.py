@@ -1,28 +1,17 @@
-r"""Games for audits of linear sums. In these games, one user attains the privacy loss that the lemmas state.
+r"""Games for audits of linear sums, in which one user attains the proven privacy loss.
 
-Linear learners query sums of features, so a game needs a public feature map. In these games the feature
-vector of a pair ``(s, a)`` depends only on s. The feature vector is one of a few vectors u_s of equal length,
-called directions. The inner products t of these directions with the first direction are 1, -1, 0 and 1/4. The
-directions include, exactly or nearly, the maximisers of lemmas 1 to 5 of
-:mod:`discreet.mechanisms.linear.sensitivities` (1/4 is the maximiser of lemma 3 for centred targets at equal
-scales). Each state has a direction and a sign sigma.
+The feature vector of a pair ``(s, a)`` is a unit vector u_s that depends only on s. The inner products of the
+vectors u_s with the first one are 1, -1, 0 and 1/4. These values include, exactly or nearly, the maximisers
+of lemmas 1 to 5 of :mod:`discreet.mechanisms.linear.sensitivities`. Each state also has a sign sigma.
 
-* Linear mixtures: ``phi(s' | s, a) = u_s sigma(s') 2 / S``. If values are largest where sigma = 1 and
-  smallest elsewhere, x = u_s attains the bound on ||x||, and y is at an end of its range. Raw, centred and
-  span targets then attain their declared bounds. If the coordinates of features must not be negative
-  (``nonneg``), sigma(s') = -1 is replaced by 0.
-* Linear MDPs: phi = u_s. The vectors u_s are unit vectors on a cone around a fixed axis. The constant 1 is
-  therefore in the span of the features, as centred targets and the model form require. The component along
-  the axis has 1 % of the squared length. Inner products are as above, except that -1 is replaced by -0.98. If
-  the coordinates must not be negative, the features are one-hot.
+* Linear mixtures: ``phi(s' | s, a) = u_s sigma(s') 2 / S``. If features must not be
+  negative (``nonneg``), sigma(s') = -1 is replaced by 0.
+* Linear MDPs: phi = u_s. The vectors u_s have a common component with 1 % of the squared length, so that the
+  constant 1 is in the span of the features. The inner product -1 becomes -0.98. If features must not be
+  negative, they are one-hot.
 
-The canary is a pair of records of the target user, one for each hypothesis. It is the pair of records in the
-game whose exchange has the largest loss under the noise that the session claims (:func:`canary`).
-:class:`Probe` makes the queries of a learner at the learner's times, but with other contexts and values. The
-probe may use other contexts and values, because the claim holds for all of them. The contexts and values of
-the probe have the largest loss. Therefore the short game uses the probe, and the long game uses the learner
-itself. If a claim is only an upper bound, the canary's loss can be smaller than the claim. Examples are two
-pairs of a step (UCRL-VTR+), separate queries and Gram matrices, and l1 norms.
+The canary (:func:`canary`) is the pair of the target's records with the largest loss under the claimed noise.
+If the claim is only an upper bound, the canary's loss can be smaller than the claim.
 """
 
 from __future__ import annotations
@@ -72,7 +61,7 @@ def _directions(kind: Kind, nonneg: bool) -> Floats:
 
 
 def _signs(states: int) -> Floats:
-    """Return the (S,) signs sigma of the states. Each direction belongs to two states with opposite signs."""
+    """Return the (S,) signs sigma of the states."""
     return np.resize([1.0, -1.0], states)
 
 
@@ -134,10 +123,7 @@ class LinearPeople:
         return int(self.spec.users or 0)
 
     def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
-        """Return a user's trajectory under a policy and a hypothesis (``world``).
-
-        Users are counted from 1.
-        """
+        """Return the trajectory of a user (counted from 1) under a policy and a hypothesis ``world``."""
         luck, h = np.random.default_rng([self.seed, user]), self.spec.horizon
         states, rewards = luck.integers(self.spec.states, size=h + 1), luck.random(h)
         if user == self.target and self.own:
@@ -181,14 +167,11 @@ class Probe:
         return self.when
 
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> tuple[ProblemSpec, int, int]:
-        """Return the initial state of the probe.
-
-        The state is (spec, number of the last release with queries, number of query rounds).
-        """
+        """Return the initial state (spec, number of the last release with queries, query rounds)."""
         return spec, 0, 0
 
     def plan(self, state: tuple[ProblemSpec, int, int], release: Release, ask: Any) -> tuple[Plan, Any]:
-        """Make all queries that are due, and return one plan for all users until the next release."""
+        """Make the queries of this release, and return one plan for all users until the next release."""
         spec, read, rounds = state
         query, schedule, values = self.asked, self.when, values_of(self.asked)
         if release.number > read and query.requeries and rounds < (schedule.answers or release.number):
@@ -218,10 +201,7 @@ def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
 
 # ---------------------------------------------------------------------------------- the canary
 def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
-    """Return (states, rewards) of all records that the query's sums distinguish; rewards are 0 or 1.
-
-    The last state is always 0.
-    """
+    """Return (states, rewards) of all records with different contributions, for rewards 0 or 1."""
     layout = query.layout
     h = layout.horizon
     rewards = [np.zeros(h)]
@@ -235,11 +215,7 @@ def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
 def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeople, float]:
     """Find the pair of the target's records that has the largest loss.
 
-    Returns the game with these records, and the loss. The loss is mu for Gaussian noise, and epsilon for
-    Laplace noise.
-
-    Losses are computed for the context of the target's plan, and for the queries that the learner makes in
-    one run of the game with arbitrary records.
+    Returns the game with these records, and the loss: mu for Gaussian noise, and epsilon for Laplace noise.
     """
     spec = people.spec
     query = learner.query(spec)
@@ -274,7 +250,7 @@ def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeop
 def game_of(
     learner: Any, users: int, budget: Budget | None = None, *, nonneg: bool = False, horizon: int = 2
 ) -> LinearPeople | None:
-    """Return the game for a learner with linear features, without a canary. Return None otherwise."""
+    """Return the game for a learner with linear features, without a canary, or None for other learners."""
     users = checks.integer("users", users, 2)
     for kind in ("mixture", "linear"):
         spec = spec_of(kind, horizon, users, budget, nonneg)

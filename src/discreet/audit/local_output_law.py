@@ -1,9 +1,7 @@
 """Exact distribution of a device's message, computed by running the device's code on all random outcomes.
 
-An encoder that draws random numbers only with ``below`` and ``flip`` has finitely many outcomes. A scripted
-random source records the encoder's draws, and enumerates all their outcomes with exact probabilities
-(fractions with denominator 2^53 or the requested size). This audits the code that runs on the device, not a
-description of the code.
+An encoder that draws random numbers only with ``below`` and ``flip`` has finitely many outcomes. A random
+source that replays given outcomes enumerates them with exact rational probabilities.
 """
 
 from __future__ import annotations
@@ -36,9 +34,7 @@ class _NotFinite(Exception):
 
 
 class _Script:
-    """Random source with scripted outcomes.
-
-    Draws follow ``path``. Each later draw has its first possible outcome.
+    """Random source that returns the outcomes in ``path``, and then the first outcome of each draw.
 
     taken : for each draw, (index of the outcome, number of possible outcomes).
     """
@@ -51,10 +47,7 @@ class _Script:
         self.chance = Fraction(1)
 
     def _choose(self, chances: list[Fraction]) -> int:
-        """Return the index of the scripted outcome among ``chances``.
-
-        A script counts only outcomes of positive probability.
-        """
+        """Return the index of the next outcome in ``path`` among outcomes of positive probability."""
         possible = [i for i, chance in enumerate(chances) if chance > 0]
         at = self._path[len(self.taken)] if len(self.taken) < len(self._path) else 0
         self.taken.append((at, len(possible)))
@@ -77,7 +70,7 @@ class _Script:
 def law_of(encoder: Encoder, life: Trajectory, plan: Plan) -> Law | None:
     """Return the exact probability of each message that the encoder can make from a trajectory.
 
-    The result is None if the distribution is not finite, or has too many outcomes.
+    The result is None if the number of outcomes is infinite or too large.
     """
     law: dict[Message, Fraction] = defaultdict(Fraction)
     path: list[int] = []
@@ -125,7 +118,7 @@ def largest_ratio(laws: Iterable[Law]) -> float:
 
 
 def lives(layout: Layout) -> Iterator[Trajectory]:
-    """Yield every trajectory with rewards 0 or 1. These have extreme distributions of messages."""
+    """Yield every trajectory with rewards 0 or 1."""
     h = layout.horizon
     pairs = [
         (s, a) for s in range(layout.states) for a in range(layout.actions) if layout.row_index[s, a] >= 0

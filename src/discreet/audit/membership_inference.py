@@ -1,46 +1,37 @@
-r"""Membership inference attacks. They try to determine whether a user's trajectory was in the data.
+r"""Membership inference attacks: attempts to determine whether a user's trajectory was in the data.
 
-An attack is a game. n - 1 users are drawn from an MDP. The n-th record is the target's trajectory x ("in") or
-another trajectory x' ("out"). These two data sets are neighbours in the sense of every guarantee in this
-library. A learner is run on one of the two data sets. Three adversaries of increasing strength see outputs of
-this run, and each adversary returns a score:
+The data are the trajectories of n - 1 users from an MDP, and the target's trajectory x ("in") or another
+trajectory x' ("out"). A learner is run on one of these two neighbouring data sets. Three adversaries see
+outputs of the learner, and each adversary computes a score:
 
 1. **policy** sees only the learned actions (H, S);
 2. **values** sees the actions and the pessimistic values Q (H, S, A);
 3. **release** sees the learner's input, which is noisy or exact counts.
 
-The argument ``knows`` states the background knowledge of the adversaries. With ``"everything"`` they know the
-other n - 1 records, x and x', as the adversary in the definition of privacy does. With ``"population"`` they
-know the MDP and x. The other records and x' are then drawn again in every run, which is the assumption of a
-shadow-model attack [#]_.
+If ``knows`` is ``"everything"``, the adversaries know the other n - 1 records, x and x'. If ``knows`` is
+``"population"``, the adversaries know the MDP and x, as in a shadow-model attack [#]_. The other records and
+x' are then drawn independently in every run.
 
-*Scores.* The scores of the first two adversaries are fitted to shadow runs with and without the target. An
-adversary can make such runs, because the algorithm is public. There are two candidates for a score:
-log-ratios of frequencies, and a linear discriminant (:func:`discreet.audit.black_box.fit_events`,
-:func:`~discreet.audit.black_box.fit_linear`). The candidate with the greater AUC on separate runs is used.
-Without noise and with known other records, only two policies are possible, and the adversary compares them.
-If the other records are known, the score of the third adversary is the log-likelihood ratio under the noise
-distribution. By Neyman and Pearson, this is the most powerful test. With Gaussian noise this score attains
-exactly the trade-off curve of mu-GDP, where mu is the l2 norm of the change divided by the scales. If the
-other records are unknown, the score is the log-likelihood ratio of normal sums, (c(x) - m)' C^-1 (R - E[R]).
-Here R is the release and C its covariance matrix, c(x) are the counts of x, and m is the mean of one user's
-counts. This score would be optimal if the sums were normal.
+*Scores.* The scores of the first two adversaries are fitted to simulated runs with and without the target
+(:func:`discreet.audit.black_box.fit_events`, :func:`~discreet.audit.black_box.fit_linear`). The score with
+the greater AUC on separate runs is used. If the other records are known, the third adversary's score is the
+log-likelihood ratio under the noise distribution, which is the most powerful test (Neyman and Pearson). If
+the other records are unknown, the score is
+(c(x) - m)' C^-1 (R - E[R]). Here R is the release, C its covariance matrix, c(x) the counts of x, and m the
+mean of one user's counts.
 
-*Bound from the guarantee.* Consider one data set of the other users. Suppose that every test of x against x'
-has a true positive rate of at most 1 - f(a) at false positive rate a. If this holds for each such data set,
-it also holds on average over the other users, targets and x', because f is convex [#]_. Therefore the curve
-bounds every score in each game of this module. The function f is the trade-off curve of mu-GDP, or the
-maximum of the curves of all (epsilon, delta) that the guarantee implies. zCDP implies many such pairs.
+*Bound from the guarantee.* Every test of x against x' has a true positive rate of at most 1 - f(a) at false
+positive rate a. The function f is the trade-off curve of mu-GDP, or the maximum of the curves of all
+(epsilon, delta) that the guarantee implies. The bound also holds on average over the other users, x and x',
+because f is convex [#]_.
 
-*Evaluation.* Thresholds are chosen on a quarter of the runs, and rates are counted on all other runs. (If all
-runs of a game are equal, the games are counted instead of the runs.) Clopper-Pearson limits are conditional
-on the targets of the games. Given the targets, the runs are independent, and their rates have a mean. A sum
-of Bernoulli variables with unequal rates has a smaller variance than a sum with equal rates, so the limits
-are valid for the mean rate [#]_. A claim is *exceeded* if, for some event, the lower limit of the true
-positive rate is above the curve at the upper limit of the false positive rate. If the claim is true, this
-happens with probability at most ``alarm``.
+*Evaluation.* Thresholds are chosen on a quarter of the runs, and rates are counted on all other runs. The
+Clopper-Pearson limits hold for the mean rate over targets, because a sum of Bernoulli variables with unequal
+rates has a smaller variance than a sum with equal rates [#]_. A claim is *exceeded* if the lower limit of a
+true positive rate is above the curve at the upper limit of the false positive rate. If the claim is true, the
+probability of this event is at most ``alarm``.
 
-A failed attack proves nothing, because another attack can succeed. The curve bounds all attacks.
+A failed attack proves nothing, because another attack can succeed.
 
 .. [#] Carlini et al. 2022, Membership Inference Attacks From First Principles.
 
@@ -138,7 +129,7 @@ class Tradeoff:
     def of_exchanges(cls, exchanges: Sequence[tuple[numerical.Coordinate, ...]]) -> Tradeoff:
         """Return the curve for independent noise if an exchange of users has one of the given shifts.
 
-        The curve is computed numerically, from epsilon at many values of delta.
+        The curve is computed from epsilon at many values of delta.
         """
         deltas = (1e-8, 1e-6, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
         return cls(pairs=tuple((numerical.worst_epsilon(exchanges, delta), delta) for delta in deltas))
@@ -158,7 +149,7 @@ class Tradeoff:
 
     @cached_property
     def auc(self) -> float:
-        """Area under the curve. No attack has a larger AUC. For mu-GDP it is Phi(mu / sqrt 2)."""
+        """Area under the curve, the largest possible AUC of an attack."""
         if self.mu is not None:
             return float(special.ndtr(self.mu / math.sqrt(2.0)))
         grid = np.unique(np.concatenate([np.linspace(0.0, 1.0, 4001), np.logspace(-12, 0, 2001)]))
@@ -260,10 +251,7 @@ class Roc:
         """The AUC and its standard error.
 
         The AUC is the probability that a run with the target has a larger score than a run without the
-        target. Ties count half.
-
-        The standard error is DeLong's. This standard error describes the variation over runs, given the
-        targets.
+        target. Ties count half. The standard error is DeLong's, for given targets.
         """
         zero, one = np.sort(self.outside), np.sort(self.inside)
         above = 0.5 * (np.searchsorted(zero, self.inside) + np.searchsorted(zero, self.inside, "right"))
@@ -274,7 +262,7 @@ class Roc:
 
     @property
     def advantage(self) -> float:
-        """True positive rate minus false positive rate, at the threshold that was best on the other runs."""
+        """True positive rate minus false positive rate at the threshold of the greatest advantage."""
         best = self.points[-1]
         return best.true_positive.value - best.false_positive.value
 
@@ -326,8 +314,7 @@ class AttackResult:
     def numerical(self) -> Tradeoff | None:
         """Trade-off curve of Laplace noise, computed from its privacy-loss distribution.
 
-        This curve is below the curve of pure epsilon. The computation takes a few seconds. The value is None
-        for other noise, because the curve of mu-GDP is already exact.
+        The value is None for other noise. The computation takes a few seconds.
         """
         return Tradeoff.of_exchanges(self.exchanges) if self.exchanges else None
 
@@ -412,12 +399,7 @@ class AttackResult:
 
 # ---------------------------------------------------------------------- least likely trajectory
 def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats]:
-    """Return two arrays of negative log-probabilities: of each step given the state, and of the first state.
-
-    The shapes are (H, S, A, S) and (S,).
-
-    A value is infinite if the probability is 0.
-    """
+    """Return negative log-probabilities: (H, S, A, S) of steps and (S,) of first states."""
     layout = world.layout
     if behaviour.stochastic:
         acts = layout.from_rows(behaviour.probabilities)
@@ -430,10 +412,7 @@ def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats
 
 
 def _cheapest(step: Floats, start: Floats) -> Trajectory | None:
-    """Return the trajectory of least total cost, with rewards 0.
-
-    The result is None if every trajectory has infinite cost.
-    """
+    """Return the trajectory of least total cost with rewards 0, or None if every cost is infinite."""
     horizon, states = step.shape[:2]
     ahead = np.zeros(states)
     moves = np.empty((horizon, states), np.int64)
@@ -454,8 +433,7 @@ def _cheapest(step: Floats, start: Floats) -> Trajectory | None:
 def rarest(world: TabularMDP, behaviour: ArrayLike | PolicyRows) -> Trajectory:
     """Return the least likely trajectory of positive probability, with reward 1 at every step.
 
-    The trajectory is found by dynamic programming. The reward 1 is the largest that a record can contain,
-    even if this MDP never gives it.
+    The reward 1 is the largest that a record can contain, even if this MDP never gives it.
     """
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     path = _cheapest(*(np.where(np.isfinite(cost), -cost, np.inf) for cost in (step, start)))
@@ -466,9 +444,9 @@ def rarest(world: TabularMDP, behaviour: ArrayLike | PolicyRows) -> Trajectory:
 def most_likely(
     world: TabularMDP, behaviour: ArrayLike | PolicyRows, apart: Trajectory | None = None
 ) -> Trajectory:
-    """Return the most likely trajectory that has no (step, state, action) in common with ``apart``. The
-    rewards of this trajectory are 0. If every such trajectory has probability 0, return the most likely
-    trajectory.
+    """Return the most likely trajectory without a (step, state, action) of ``apart``, with rewards 0.
+
+    If every such trajectory has probability 0, return the most likely of all trajectories.
     """
     step, start = _log_steps(world, policy_rows(world.layout, behaviour))
     if apart is not None:
@@ -492,10 +470,7 @@ class _ShadowStatistics(NamedTuple):
 
 
 class _Game(NamedTuple):
-    """Contributions in one game: of x, of x', and of all other users.
-
-    A contribution is None if it is drawn again in each run.
-    """
+    """Contributions of x, of x' and of all other users; None if they are drawn in each run."""
 
     inside: Floats
     outside: Floats | None
@@ -523,10 +498,7 @@ class _MembershipBench:
         return self.query.to_cells(self.query.contribution(life))
 
     def drawn(self, number: int, first: int) -> Trajectories:
-        """Draw the trajectories of ``number`` users from the MDP.
-
-        The random numbers differ from the random numbers of :meth:`others`.
-        """
+        """Draw the trajectories of ``number`` users from the MDP."""
         return rollout_batch(self.world, self.behaviour, number, self.seed, 1, first)
 
     def others(self, batch: int) -> Floats:
@@ -560,10 +532,7 @@ class _MembershipBench:
 def _play(
     bench: _MembershipBench, game: _Game, inside: bool, runs: int, first: int
 ) -> list[_ShadowStatistics]:
-    """Make ``runs`` runs of a game with or without the target. Return the outputs that the adversaries see.
-
-    The runs are numbered from ``first``, so that no two runs share random numbers.
-    """
+    """Return the outputs of ``runs`` runs with or without the target; the first has number ``first``."""
     out = []
     for run in range(first, first + runs):
         others = bench.others(run) if game.others is None else game.others
@@ -592,8 +561,8 @@ def _learned(inside: Floats, outside: Floats) -> dict[str, Score]:
 def _likelihood(bench: _MembershipBench, game: _Game, release: Release) -> Score:
     """Return the score of the third adversary if the other records are known.
 
-    The score is the log-likelihood ratio of a release. Without noise, the score is 1 or -1. The sign then
-    states which of the two data sets is closer.
+    The score is the log-likelihood ratio of a release. Without noise, the score is 1 if the release is closer
+    to the data with x, and otherwise -1.
     """
     assert game.others is not None
     assert game.outside is not None
@@ -649,8 +618,7 @@ def _exchanges(bench: _MembershipBench, release: Release) -> tuple[tuple[numeric
 def _normal_ratio(bench: _MembershipBench, release: Release, people: int = 4000) -> Callable[[_Game], Score]:
     """Return a function that gives the score of the third adversary if the other records are unknown.
 
-    The argument of the function is a game. The score is optimal under the assumption that the sums are
-    normal. people : number of users that are drawn to estimate the mean and the covariance.
+    people : number of users that are drawn to estimate the mean and the covariance.
     """
     drawn = np.array([bench.cells(life) for life in bench.drawn(people, 2**40)])
     mean, centred = drawn.mean(axis=0), drawn - drawn.mean(axis=0)

@@ -1,20 +1,14 @@
-r"""Model of the noise that a session claims to add, for audits.
+r"""Model of the noise that a session claims to add: its mixing into releases, its scales, and its residuals.
 
-The model has the mixing of draws into releases, the scales of the noise, and the residuals.
+If a session releases sums, the releases of family f are the exact sums plus B_f z. The entries of z are
+independent with scale 1, and B_f is the mechanism's mixing matrix times the scale of the family. Other
+sessions release only measurements (group returns, clipped rewards). A measurement is gain * S plus fresh
+noise, where S is the decaying sum of the data. Decay, gain and scales are read from the release, and S is
+computed from the records.
 
-There are two kinds of sessions. If a session releases sums, the releases of family f are the exact sums plus
-B_f z. The entries of z are independent with scale 1, and B_f is the mixing matrix of the mechanism times the
-scale of the family. For a factorization mechanism, the mixing matrix is computed from the mechanism's program
-(:func:`discreet.audit.noise_matrix.noise_matrix`). Other sessions release only measurements (group returns,
-clipped rewards). A measurement is gain * S plus fresh noise, where S is the decaying sum of the data. Decay,
-gain and scales are read from the release. This module recomputes S from the records.
-
-For linear sums, "family" in this module means a contiguous block of cells that share a scale
-(:attr:`LinearQuery.blocks`). A block is the diagonal of a Gram matrix at one step, the part of this matrix
-above the diagonal, or an array. For matrices, only the cells of the upper triangle are used. Answers to
-queries about offline data (:class:`AnsweredQuery`) have fresh noise with the scale that each answer states.
-This module recomputes the exact answer, and the centre that is subtracted from it, from the query and the
-records.
+For linear sums, a family in this module is a contiguous block of cells that share a scale
+(:attr:`LinearQuery.blocks`). For matrices, only the cells of the upper triangle are used. Each answer to a
+query about offline data (:class:`AnsweredQuery`) has fresh noise of the scale that the answer states.
 """
 
 from __future__ import annotations
@@ -109,7 +103,7 @@ class Noise:
 
 
 def has_sums(session: Any) -> bool:
-    """Return False for sessions that release only measurements."""
+    """Return True if a session releases sums, and False if it releases only measurements."""
     return not getattr(getattr(session, "query", None), "steered", False)
 
 
@@ -124,7 +118,7 @@ def _linear_noise(session: Any, query: LinearQuery, times: Sequence[int]) -> Noi
 
 
 def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
-    """Return the noise that a session claims. None if it adds no noise to the query's cells."""
+    """Return the noise that a session claims to add to the query's cells, or None if it adds none."""
     if isinstance(query, LinearQuery):
         return _linear_noise(session, query, times)
     mechanism: Any = getattr(session, "mechanism", None)
@@ -154,8 +148,7 @@ class Readings:
     ----------
     values : (T, cells) released numbers.
     due : (T, cells) mask, True where a release contains the cell.
-    scales : (T, cells) scales of the noise. The scale is infinite if a release omits the family. The decaying
-        sum of this family then continues.
+    scales : (T, cells) scales of the noise. The scale is infinite if a release omits the family.
     decay, gain : (T,) constants that the measurements state. They are 0 and 1 for sums.
     measured : True for measurements, False for sums.
     """
@@ -169,10 +162,7 @@ class Readings:
 
 
 def families_of(query: AuditQuery) -> list[str]:
-    """Return the names of the families, in the order of the query's offsets.
-
-    The cells of a family share a scale.
-    """
+    """Return the names of the families, in the order of the query's offsets."""
     if isinstance(query, LinearQuery):
         return [f"{name}[{step}]{' diagonal' if diagonal else ''}" for name, step, diagonal in query.blocks]
     return list(query.row_families)
@@ -202,10 +192,7 @@ def summand(
 
 
 def _released(query: AuditQuery, release: Release) -> Floats:
-    """Return the (cells,) sums of a release.
-
-    For a matrix, the cells are its diagonal, followed by the part above the diagonal.
-    """
+    """Return the (cells,) sums of a release; for a matrix, the diagonal and then the part above it."""
     values = {name: np.asarray(e.value, np.float64) for name, e in release.estimates.items()}
     if isinstance(query, LinearQuery):
         for name in filter(query.is_gram, values):
@@ -227,10 +214,7 @@ def scale_of(estimate: Estimate) -> float:
 
 
 def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
-    """Return the sums of the releases if they contain sums, and otherwise their measurements.
-
-    The cells of a family that a release omits are not due.
-    """
+    """Return the sums of the releases, or their measurements if they contain no sums."""
     if releases and releases[-1].estimates:
         values = np.array([_released(query, release) for release in releases])
         still = np.zeros(len(releases))

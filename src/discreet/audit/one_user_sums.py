@@ -1,8 +1,7 @@
-"""Second implementation, cell by cell, of one user's contribution to every family of sums.
+"""Uncompiled implementation of one user's contribution to every family of sums.
 
-Sessions add records to sums with compiled code (:mod:`discreet.core.count_kernels`). This module uses no
-compiled kernels. Audits and tests compare the sums of sessions, and the stated sensitivities, with the
-results of this module.
+Audits and tests compare the compiled sums of sessions (:mod:`discreet.core.count_kernels`), and the stated
+sensitivities, with this module.
 """
 
 from __future__ import annotations

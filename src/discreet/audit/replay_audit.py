@@ -1,27 +1,20 @@
-r"""Replay audit.
+r"""Replay audit: the largest effect of one user on all outputs, for a learner's own plans.
 
-It measures the largest change of all outputs that one user causes, under a learner's own plans.
+The learner is run once, and its plans, batches, groups, shares, clipping thresholds and queries are recorded.
+These decisions are replayed in other sessions, whatever those sessions release. Two replays with equal seeds
+that differ in one user's record have equal noise, so their difference is the exact effect of the record on
+all sums, measurements and answers. Replays with equal records and different seeds differ only in noise, and
+give an estimate of the noise covariance. The audit uses no distribution, scale or mixing matrix that a
+mechanism states.
 
-The learner is run once, and its public decisions are recorded. The public decisions are plans, batches,
-groups, shares, clipping thresholds and queries. These decisions are then replayed in other sessions,
-independently of the outputs of those sessions. Therefore replays differ only in noise and records. The noise
-cancels if two replays have the same seed and differ only in one user's record. The difference of the two
-replays is the exact shift of all outputs. (Outputs are the sums, measurements and answers of all releases.)
-Replays with the same records and different seeds differ only in noise. The covariance of the noise is
-estimated from them. The audit uses the stated guarantee, but no distribution, scale or mixing that a
-mechanism states. Therefore it detects errors that audits based on such statements cannot detect. An example
-is a plan that the session does not carry out.
-
-**The metric.** Cells of a family that are noisy at the same releases are exchangeable. Let the vector d be
-the shift of one cell in all outputs. Let C be the covariance matrix of a cell's outputs, estimated over cells
-and seeds. Then d^T C^-1 d is the squared loss of the cell in units of the noise. For Gaussian noise, mu^2 is
-the sum of these terms over cells. If C is estimated from n samples of p outputs, each term is too large by a
+**The metric.** Let d be the effect on one cell in all outputs, and C the covariance matrix of this cell's
+outputs, estimated over seeds and over cells that are noisy at the same releases. For Gaussian noise, mu^2 is
+the sum of d^T C^-1 d over cells. If C is estimated from n samples of p outputs, each term is too large by a
 factor n / chi^2, where chi^2 has n - p + 1 degrees of freedom. A quantile of chi^2 therefore gives a lower
-bound on mu. Laplace noise of scale b has variance 2 b^2. The user's epsilon is the l1 norm of the shifts in
-units of b. For each cell this norm is at least sqrt(2 d^T C^-1 d), and these bounds are summed over cells.
-For Laplace noise, n is multiplied by 2/5, because the fourth moment is twice that of a normal variable. If a
-shift is outside the range of the noise, the loss is infinite. The user and the records with the largest loss
-are chosen on one set of seeds, and their loss is computed on another set.
+bound on mu. For Laplace noise, the sum of sqrt(2 d^T C^-1 d) over cells is a lower bound on epsilon, and n is
+multiplied by 2/5 because of the fourth moment. If the effect is outside the range of the noise, the loss is
+infinite. The user and the records with the largest loss are chosen on one set of seeds, and their loss is
+computed on another set.
 """
 
 from __future__ import annotations
@@ -91,8 +84,7 @@ class LearnerReplay:
 def _life(plan: Plan, layout: Layout, states: Sequence[int], action: int, reward: float) -> Trajectory:
     """Return a trajectory that cycles through ``states`` and follows the plan's policy.
 
-    If the policy is stochastic, the trajectory takes the first (``action`` = 0) or last (``action`` = -1)
-    action of positive probability.
+    action : 0 for the first action of positive probability, -1 for the last
     """
     path = np.resize(np.asarray(states, np.int64), layout.horizon + 1)
     rows = np.asarray(plan.policy)[np.arange(layout.horizon), path[:-1]]
@@ -102,7 +94,7 @@ def _life(plan: Plan, layout: Layout, states: Sequence[int], action: int, reward
 
 
 def _pairs(plan: Plan, layout: Layout) -> list[tuple[Trajectory, Trajectory]]:
-    """Return pairs of trajectories whose exchange has the largest possible changes."""
+    """Return pairs of trajectories whose contributions differ most."""
     last = layout.states - 1
     ways = (
         (([0], 0, 1.0), ([last], -1, 1.0)),
@@ -116,8 +108,7 @@ def _pairs(plan: Plan, layout: Layout) -> list[tuple[Trajectory, Trajectory]]:
 def _flat(query: AuditQuery, release: Release) -> list[tuple[Key, Floats]]:
     """Return every noisy number of a release once, grouped by family.
 
-    For linear sums, each step is a family, and the diagonal of a Gram matrix is a separate family. The sums
-    and the measurement of a family share noise, so both belong to the same family.
+    For linear sums, each step is a family, and the diagonal of a Gram matrix is a separate family.
     """
     out: list[tuple[Key, Floats]] = []
     for found in (release.estimates, getattr(release.measurement, "estimates", {})):
@@ -141,8 +132,8 @@ def _submit(
 ) -> None:
     """Submit the users of a plan. User ``who`` has the trajectory ``life``, and all others stay in one state.
 
-    ``who`` is counted from 0 within the plan. If it is negative, all users stay in one state. ``came`` is the
-    number of earlier users.
+    who : number of the user within the plan, from 0; negative for none
+    came : number of earlier users
     """
     opened, still = getattr(session, "open_plan", plan), _life(plan, layout, [0], 0, 0.25)
     if session.guarantee.trust not in ("local", "shuffle") and hasattr(session, "submit_many"):
@@ -160,10 +151,7 @@ def _submit(
 
 
 def recorded(start: Start, learner: Any, spec: ProblemSpec, users: int, seed: int) -> LearnerReplay:
-    """Run the learner once and return its plans and queries.
-
-    There are ``users`` users, who stay in one state if possible.
-    """
+    """Run the learner with ``users`` users once, and return its plans and queries."""
     query, schedule, source = learner.query(spec), learner.schedule(spec), Seeded(seed)
     session: Any = start(query, schedule, source)
     state, came = learner.begin(spec, source.keys.ties), 0
@@ -243,10 +231,7 @@ class _Pool:
         return {}
 
     def axes(self, kept: Any) -> tuple[Floats, Floats]:
-        """Return eigenvalues and eigenvectors of the covariance of the outputs ``kept`` (ascending indices).
-
-        The result is cached, because many shifts affect the same outputs.
-        """
+        """Return eigenvalues and eigenvectors of the covariance of the outputs ``kept`` (their indices)."""
         key = kept.tobytes()
         if key not in self._axes:
             self._axes[key] = np.linalg.eigh(self._covariance[np.ix_(kept, kept)])
@@ -269,8 +254,7 @@ def _pools(seeds: Sequence[Outputs]) -> list[_Pool]:
 
 
 def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -> float:
-    """Return a lower bound on the privacy loss of a shift. The bound holds with probability at least 1 -
-    ``alarm``.
+    """Return a lower bound on the privacy loss of a shift, with error probability at most ``alarm``.
 
     The loss is infinite if an output without noise changes.
     """
@@ -324,7 +308,7 @@ def replay_box(
     alarm: float = ALARM,
     budget: Budget | None = None,
 ) -> Identity:
-    """Run the replay audit that the module docstring describes, and return its result.
+    """Run the replay audit, and return its result.
 
     The sizes are S = 3, A = 2 and H = 4; games of linear learners have other sizes.
 
@@ -334,7 +318,7 @@ def replay_box(
         largest one with at most 100 releases is used
     seed : seed of all runs
     alarm : probability of a false alarm
-    budget : budget of the privatizer. Some learners choose options from it
+    budget : budget of the privatizer
     """
     learner, start = learner or reactive(start), mechanism_reused(start)
     spec = _spec(learner, budget, users)

@@ -1,14 +1,10 @@
 """Implementation of ``discreet audit``: black-box and white-box audits of a privatizer in one report.
 
-:mod:`discreet.audit.black_box` documents the black-box method. There are three black-box games, which share
-the probability of a false alarm. The short game has one release. For one release, the likelihood-ratio test
-has the largest power. The long game has several releases, so that errors between releases can be detected. In
-the third game, the number of users is unknown. A privatizer that chooses its mechanism automatically could
-choose another mechanism at the small size of the games. Therefore the games use the noise and the release
-mechanism that the privatizer chooses at the size of the white-box audit (:func:`as_asked`). If that is
-impossible, the report says so. A learner with linear features is audited in other games
-(:mod:`discreet.audit.linear_games`). In the short game, its queries are made with the contexts of largest
-loss, and features can be negative. In the long game, the learner itself runs, and features are not negative.
+Three black-box games (:mod:`discreet.audit.black_box`) share the probability of a false alarm: a game with
+one release, a game with several releases, and a game with an unknown number of users. The games use the
+mechanism that the privatizer chooses at the size of the white-box audit, if that is possible
+(:func:`as_asked`). A learner with linear features is audited in the games of
+:mod:`discreet.audit.linear_games`.
 """
 
 from __future__ import annotations

@@ -1,25 +1,21 @@
 r"""Tests of the noise in a session's releases: its distribution, its grid, and the independence of its draws.
 
-Secure noise has no seed and never repeats a draw. Therefore it cannot be tested by two sessions under one
-seed. Only the noise itself can be observed. If the server is trusted, all users are marked as absent.
-Releases then consist only of noise, and :func:`noise_table` decomposes them into single draws. The
-decomposition uses the mixing matrix that the mechanism claims (:mod:`discreet.audit.noise_model`). If devices
-add the noise, the draws are messages minus the recomputed contribution of the record. (Rewards of 1/4 are on
-every grid, so that no contribution is rounded.)
+Secure noise has no seed, so two sessions never have equal noise. With a trusted server, all users are marked
+as absent, so that releases consist of noise only. :func:`noise_table` decomposes releases into single draws
+by the mixing matrix that the mechanism claims (:mod:`discreet.audit.noise_model`). With local noise, the
+draws are messages minus the contribution of the record.
 
 The checks of draws in units of the claimed scale are:
 
 - All draws are on their public grid.
 - The draws have the discrete distribution of the claimed scale. The Kolmogorov-Smirnov test is applied to
-  randomized probability integral transforms, which are then uniform. This test is exact for discrete
-  distributions.
-- No two cells share noise. The two cells can belong to the same or to different families, and to the same or
-  to different releases or messages. The test checks that signs agree as often as fair random bits do.
+  randomized probability integral transforms, which are then uniform.
+- No two cells share noise, within or between families, releases and messages. Signs of independent draws
+  agree as often as fair random bits do.
 - No block shares noise with another block of the same size, cell by cell. A block is a family in one release
   or message.
 
-The learner's query is tested first. A second query contains visits and rewards, which are families of equal
-size and scale. This query can detect an error that swaps or shares arrays of equal shape.
+The checks are made for the learner's query, and for a query whose families have equal sizes and scales.
 """
 
 from __future__ import annotations
@@ -168,7 +164,7 @@ def _messages(
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return (draws, due) of one session in which devices add the noise.
 
-    The draws are all messages before the second release, minus the contributions of the records.
+    The draws are the messages before the second release minus the contributions of their records.
     """
     session: Any = start(query, schedule, source)
     session.release()
@@ -196,10 +192,7 @@ def _messages(
 
 # ----------------------------------------------------------------------------------- tests of draws
 def _lattice_law(laplace: bool, unit: float) -> tuple[Floats, Floats]:
-    """Return integers k, and the probabilities of the values k * ``unit``.
-
-    The distribution is the discrete distribution of scale 1.
-    """
+    """Return integers k and the probabilities of k * ``unit`` under the discrete distribution of scale 1."""
     x = np.arange(-math.ceil(40 / unit), math.ceil(40 / unit) + 1) * unit
     weights = np.exp(-np.abs(x)) if laplace else np.exp(-0.5 * x**2)
     return np.round(x / unit), weights / weights.sum()
@@ -211,8 +204,7 @@ def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, 
     A result is (family, p-value, standard deviation divided by the claimed standard deviation, number of
     draws that are not on the grid).
 
-    The p-value is computed by the Kolmogorov-Smirnov test. The test is applied to randomized probability
-    integral transforms, which are uniform if the claim is true.
+    The p-value is that of the Kolmogorov-Smirnov test of randomized probability integral transforms.
     """
     luck, out = np.random.default_rng(seed), []
     law = stats.laplace() if table.laplace else stats.norm()
@@ -239,14 +231,11 @@ def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, 
 def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
     """Count the pairs of cells and the pairs of blocks that share noise.
 
-    An entry of the result is (kind of pair, number of pairs that share noise, number of all pairs). Pairs are
-    taken over all releases or messages.
-
-    Signs of independent draws agree as often as fair random bits do. Zeros are ignored. For two blocks of
-    equal size (a block is a family in one release or message), signs are compared cell by cell over all runs.
-    The comparison also detects noise that is only partly shared. Each of the two tests gives a false alarm
-    with probability at most alarm / 2. If entries are sums of several draws, they are not independent and are
-    not compared. The result is then an empty list.
+    An entry of the result is (kind of pair, number of pairs that share noise, number of all pairs), over all
+    releases or messages. Two cells share noise if their signs agree, or disagree, too often. Two blocks of
+    equal size (a block is a family in one release or message) are compared cell by cell, which also detects
+    partly shared noise. Each of the two tests gives a false alarm with probability at most alarm / 2. The
+    result is empty if entries are sums of several draws.
     """
     runs, times, cells = table.draws.shape
     kept = table.due & (np.abs(table.draws) > _NO_DRAW)  # smaller values are draws of 0 with a rounding error
@@ -273,7 +262,7 @@ def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
 
 
 def enough_runs(cells: int, alarm: float) -> int:
-    """Return the number of sessions that are needed to detect that two cells share all their noise."""
+    """Return the number of sessions needed to detect two cells with equal noise."""
     pairs = max(1.0, cells * (cells - 1) / 2)
     return math.ceil(1.3 * (1 + math.log2(4 * pairs / alarm))) + 4
 
@@ -297,7 +286,7 @@ def secure_box(
     users : number of users in each session
     seed : seed of the random numbers in the tests. The noise has no seed
     alarm : probability of a false alarm in any of the tests
-    budget : budget of the privatizer. Linear learners choose options from it
+    budget : budget of the privatizer
     """
     learner = learner or reactive(start)
     linear = audit_linear.game_of(learner, users, budget)

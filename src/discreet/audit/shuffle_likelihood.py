@@ -1,11 +1,9 @@
 r"""Exact likelihood ratio of a batch that a shuffler releases.
 
-Each counter of a batch is the sum of the users' own bits and of random flips. The release states the
-distribution of the flips. This distribution is a sum of binomials
-(:class:`~discreet.accounting.noise_distributions.binomial.BinomialLaw`), independent between counters and
-between batches. Given the records under both hypotheses, the likelihood ratio is the product over counters of
-ratios of two probabilities of this distribution. Rewards in the game must be 0 or 1, because devices round
-other rewards at random.
+Each counter of a batch is the sum of the users' bits and of random flips. The flips have a sum of binomial
+distributions (:class:`~discreet.accounting.noise_distributions.binomial.BinomialLaw`), and are independent
+between counters and batches. Given the records, the likelihood ratio is a product over counters. Rewards must
+be 0 or 1, because devices round other rewards at random.
 """
 
 from __future__ import annotations

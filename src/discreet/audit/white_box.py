@@ -1,25 +1,18 @@
-r"""White-box audits. They test, at full size, identities that the sessions of every privatizer must satisfy.
+r"""White-box audits: tests of identities that the sessions of every privatizer must satisfy.
 
-The audits use the same session API as all other code. The audits compare two sessions under one seed. The
-data of these sessions differ in one user's record. The noise cancels, so the change of every number is exact.
-Let B_f be the matrix that mixes independent noise of scale 1 into the releases of family f
-(:mod:`discreet.audit.noise_model`). Let u_k be the response of the releases to a unit change of user k. For
-Gaussian noise, the user's loss in family f is the user's change times the l2 norm of B_f^+ u_k. For Laplace
-noise, it is the change times the least ||s||_1 with B_f s = u_k. The losses of all families are combined. The
-audit takes the largest loss over all users and over many changes. Whitened residuals B_f^-1 (release - sums)
-are tested for the claimed distribution, and for independence between cells and between releases.
+An audit compares two sessions with the same seed whose data differ in one user's record. The noise of the two
+sessions is equal, so their difference is the exact effect of the record. The matrix B_f maps
+independent noise of scale 1 to the noise in the releases of family f (:mod:`discreet.audit.noise_model`). The
+vector u_k is the effect of a unit change of user k's record on the releases. With Gaussian noise, the loss of
+user k in family f is the change times the l2 norm of B_f^+ u_k. With Laplace noise, it is the change times
+the least ||s||_1 with B_f s = u_k. The largest loss over users and changes must not exceed the claimed loss.
+Whitened residuals B_f^-1 (release - sums) must have the claimed distribution, and must be independent across
+cells and releases.
 
-The policies alternate from release to release (all actions, the first action, the last action), so that rows
-are visited in different releases. The users have fixed trajectories that follow these policies. Some devices
-report only a few steps. These devices are run on every outcome of their random bits at a small size
-(:mod:`discreet.audit.local_output_law`), which gives the exact largest likelihood ratio. At full size, these
-devices are run on seeded random bits. The audit then counts how often they report the true record.
+Devices with randomized response are run on all outcomes of their random bits at a small size
+(:mod:`discreet.audit.local_output_law`), and on seeded random bits at full size.
 
-Linear learners are tested in the games of :mod:`discreet.audit.linear_games` at H = 4, with contexts that
-change from release to release. If offline data are queried again, every answer is a further family. The noise
-of the answers is tested together with the noise of the Gram matrices, and their losses are added.
-
-An audit is not a certificate. If it passes, no errors were found of the kinds that its tests can detect.
+An audit that passes has found no error of the kinds that its tests can detect. It is not a certificate.
 """
 
 from __future__ import annotations
@@ -84,7 +77,7 @@ __all__ = ["Identity", "agreeing", "white_box"]
 
 @dataclass(frozen=True)
 class Identity:
-    """Result of the test of one identity. A string states the measured and the allowed value.
+    """Result of the test of one identity, with a text that states the measured and the allowed value.
 
     ``passed`` is None if the identity does not apply.
     """
@@ -110,7 +103,7 @@ def _life(layout: Layout, states: Sequence[int], action: int, reward: Sequence[f
 
 
 def _nth(layout: Layout, state: int, action: int) -> int:
-    """Return the admissible action with index ``action`` in a state. If there are fewer, return the last."""
+    """Return the admissible action with index ``action`` in a state, or the last one if there are fewer."""
     row = _admissible(layout, state)
     return int(row[min(action, len(row) - 1)])
 
@@ -143,10 +136,7 @@ _CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)
 
 @dataclass(frozen=True, eq=False)
 class _PrivatizerBench:
-    """Sessions of one privatizer with fixed trajectories and alternating policies.
-
-    Different values of ``run`` give sessions with different random numbers.
-    """
+    """Sessions of one privatizer with fixed trajectories and alternating policies."""
 
     start: Start
     query: Any
@@ -189,10 +179,7 @@ class _PrivatizerBench:
         return int(np.searchsorted(np.array(self.times), user, side="right"))
 
     def lives(self, moved: int | None = None) -> list[Trajectory]:
-        """Return one trajectory per user. All users stay in one state.
-
-        User ``moved`` (counted from 0) stays in another state.
-        """
+        """Return one trajectory per user. All users except user ``moved`` (from 0) stay in the same state."""
         return [self.moving(user) if user == moved else self.still(user) for user in range(self.times[-1])]
 
     def still(self, user: int) -> Trajectory:
@@ -223,9 +210,9 @@ class _PrivatizerBench:
         return out
 
     def cut(self, release: int) -> float | None:
-        """Return the clipping threshold C for the users before this release, or None without clipping.
+        """Return the clipping threshold for the users before this release, or None without clipping.
 
-        C increases from release to release. Finally it is infinite, and centred rewards are released.
+        The threshold increases with the release. In the last releases it is infinite.
         """
         if not getattr(self.query, "cut", 0.0):
             return None
@@ -270,10 +257,7 @@ class _PrivatizerBench:
 
 @dataclass(frozen=True, eq=False)
 class _LinearBench(_PrivatizerBench):
-    """Sessions of a privatizer for linear sums.
-
-    The context of the first plan has the largest loss. Other contexts are random.
-    """
+    """Sessions of a privatizer for linear sums. The first plan's context has the largest loss."""
 
     def context(self, release: int) -> dict[str, Floats]:
         values = audit_linear.values_of(self.query)
@@ -294,7 +278,7 @@ class _LinearBench(_PrivatizerBench):
         return summand(self.query, life, self.context(release))
 
     def ends(self) -> list[tuple[Trajectory, Trajectory]]:
-        """Return pairs of trajectories with the largest change at every step. Each stays in one state."""
+        """Return pairs of trajectories whose contributions differ most at every step."""
         layout = self.query.layout
         return [
             (_life(layout, [a], 0, [r]), _life(layout, [b], 0, [q]))
@@ -304,10 +288,7 @@ class _LinearBench(_PrivatizerBench):
         ]
 
     def asked(self, lives: Sequence[Trajectory], run: int = 0) -> tuple[list[Release], list[AnsweredQuery]]:
-        """Run a session, and return its releases and all planned queries.
-
-        The queries have the values of largest loss.
-        """
+        """Run a session, and return its releases and the answers to queries with the largest loss."""
         query, session, came = self.query, self.session(run), 0
         values = audit_linear.values_of(query)
         releases: list[Release] = []
@@ -331,10 +312,7 @@ class _LinearBench(_PrivatizerBench):
 
 
 def _changes(bench: _PrivatizerBench, pairs: int, release: int = 0) -> Floats:
-    """Return the (n, cells) changes of contributions between pairs of trajectories.
-
-    The pairs are the extreme pairs and ``pairs`` random pairs.
-    """
+    """Return the (n, cells) differences of contributions for extreme pairs and ``pairs`` random pairs."""
     return np.array(
         [bench.cells(one, release) - bench.cells(other, release) for one, other in bench.pairs(pairs)]
     )
@@ -403,9 +381,8 @@ def _least_l1(mixing: Floats, response: Floats) -> float:
 def _column_norm(laplace: bool, mixing: Floats, response: Floats) -> float:
     """Return the loss per unit change of one user, where B is ``mixing`` and u is ``response``.
 
-    For Gaussian noise it is the l2 norm of B^+ u. For Laplace noise it is the least ||s||_1 with B s = u.
-
-    The loss is infinite if u is not in the range of B.
+    With Gaussian noise, the loss is the l2 norm of B^+ u. With Laplace noise, the loss is the least ||s||_1
+    with B s = u. The loss is infinite if u is not in the range of B.
     """
     shift, *_ = np.linalg.lstsq(mixing, response, rcond=None)
     if not np.allclose(mixing @ shift, response, atol=1e-7):
@@ -482,7 +459,7 @@ def _noise_checks(
 
 
 def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
-    """Return the number of pairs whose signs agree more often, or less often, than fair random bits do.
+    """Return the number of pairs whose signs are not independent.
 
     Parameters
     ----------
@@ -560,10 +537,7 @@ def _refusals(bench: _PrivatizerBench, still: Trajectory) -> Identity:
 
 
 def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> Identity:
-    """Check that outputs are identical under both hypotheses until the target's record is submitted.
-
-    The compared outputs include the target's plan.
-    """
+    """Check that no output before the target's record depends on the hypothesis."""
     wrong = 0
     for run, people in enumerate(games):
         both = [play(start, learner, people, world, Seeded(seed, run)) for world in (0, 1)]
@@ -576,10 +550,7 @@ def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> I
 
 
 def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, people: Game) -> Identity:
-    """Check that a repeated request returns the same release and changes no later release.
-
-    This must hold even after a restart.
-    """
+    """Check that a repeated request returns the same release, and that later releases do not change."""
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     schedule = dataclasses.replace(schedule, times=None, growth=1.0, pooled_shares=None)
@@ -631,7 +602,7 @@ def white_box(
     Parameters
     ----------
     layout : size of the problem. None: S = 6, A = 2, H = 20. Linear learners have their own games
-    budget : budget of the privatizer. Linear learners choose options from it
+    budget : budget of the privatizer
     users : number of users in each session, 4 to 64
     alarm : probability of a false alarm in any statistical test (distribution, independence, frequency of
         true reports). All other tests are exact
@@ -675,7 +646,7 @@ def white_box(
 
 
 def _changed(bench: _PrivatizerBench) -> Identity:
-    """Check how many cells of a count family one user can change, by trying many pairs of trajectories."""
+    """Check the largest number of cells of a count family that one user can change."""
     horizon, changes = bench.query.layout.horizon, _changes(bench, 500)
     counts = {
         name: int((part != 0).sum(axis=1).max())
@@ -736,10 +707,7 @@ def _noise_and_loss(bench: _PrivatizerBench, claim: Any, noise: Noise, alarm: fl
 
 # --------------------------------------------------------------------- answers from offline data
 def _answer_noise(bench: _LinearBench, run: int) -> Floats:
-    """Return the (T, steps d) noise of every answer, in units of the scale that the answer states.
-
-    Without a query, the noise is 0.
-    """
+    """Return the (T, steps d) noise of every answer in units of its stated scale; 0 without a query."""
     query, lives = bench.query, bench.lives()
     _, asked = bench.asked(lives, run)
     out = np.zeros((len(bench.times), query.steps, query.features.dimension))
@@ -793,10 +761,9 @@ def _answers(bench: _LinearBench) -> list[Identity]:
 
 
 def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
-    """Return the (users, pairs) losses in the answers if a user's record is exchanged.
+    """Return the (users, pairs) losses if one trajectory of a pair replaces the other as a user's record.
 
-    Each pair of trajectories is one exchange. A loss is a sum over all later answers. It sums the absolute
-    shifts, in units of noise, after each is raised to ``power``.
+    The loss sums |shift / noise scale| ** ``power`` over all answers after the user's record.
     """
     query = bench.query
     _, asked = bench.asked(bench.lives())
@@ -812,8 +779,7 @@ def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
 def _mixings(bench: _PrivatizerBench, noise: Noise, read: Readings) -> list[Floats]:
     """Return the mixing matrix B_f of each family.
 
-    For measurements, it is the diagonal matrix of the stated scales. The scale is 1 if a release omits the
-    family.
+    For measurements, B_f is the diagonal matrix of the stated scales, with 1 for omitted families.
     """
     if noise.mixings is not None:
         return list(noise.mixings)
@@ -821,10 +787,7 @@ def _mixings(bench: _PrivatizerBench, noise: Noise, read: Readings) -> list[Floa
 
 
 def _released_cells(bench: _PrivatizerBench, read: Readings) -> list[tuple[NDArray[np.bool_], Floats]]:
-    """Return, for each family, the releases that contain it and the scales that they state.
-
-    The releases are given as a (T,) mask, and the scales have the shape (T,).
-    """
+    """Return, for each family, a (T,) mask of the releases that contain it and their (T,) stated scales."""
     columns = [read.scales[:, at] for at in bench.query.offsets[:-1].tolist()]
     return [(np.isfinite(column), column) for column in columns]
 
@@ -834,8 +797,7 @@ def _loss(
 ) -> Identity:
     """Check that the largest loss over users and changes is at most the claimed loss.
 
-    For Laplace noise, the loss is the sum over families f of (change in f) times (loss per unit change in f).
-    For Gaussian noise, the squares of these products are summed, and the loss is the square root of the sum.
+    With Laplace noise, the losses of the families are added. With Gaussian noise, their squares are added.
     """
     name = "realised loss is at most the claimed"
     power = 1 if noise.laplace else 2
@@ -884,7 +846,7 @@ def _numerical(
     responses: Sequence[Floats],
     delta: float,
 ) -> float:
-    """Return epsilon at ``delta`` for one exchange under Laplace noise, by its privacy-loss distribution."""
+    """Return epsilon at ``delta`` from the privacy-loss distribution of one exchange under Laplace noise."""
     counts: dict[float, int] = {}
     parts = np.split(change, bench.query.offsets[1:-1])
     for part, b, response in zip(parts, mixings, responses, strict=True):
@@ -897,10 +859,7 @@ def _numerical(
 
 # ------------------------------------------------------------------------------- reports of a few steps
 def _reports(start: Start, learner: Any, bench: _PrivatizerBench, seed: int, alarm: float) -> list[Identity]:
-    """Check the exact distribution of reports at small sizes, and the frequency of true reports at full size.
-
-    Either devices make the reports, or a trusted server makes them with the session's randomizer.
-    """
+    """Check the exact distribution of reports at small sizes, and their frequencies at full size."""
     name, worst, claimed, ran = "a message's exact law loses at most the claimed", 0.0, 0.0, 0
     for horizon, most in ((1, 64), (2, 8)):
         spec = ProblemSpec(Layout(2, 2, horizon), 4)
@@ -931,15 +890,12 @@ def _reports(start: Start, learner: Any, bench: _PrivatizerBench, seed: int, ala
 
 
 def _randomizer(session: Any, encoder: Any) -> Any:
-    """Return the code that makes reports: the devices' encoder, or the trusted server's randomizer."""
+    """Return the randomizer of the devices or, with a trusted server, that of the session."""
     return getattr(session, "open_randomizer", encoder)
 
 
 def _own_reports(bench: _PrivatizerBench, alarm: float) -> Identity:
-    """Check at full size how often reports contain the true record.
-
-    The public parameters of the mechanism determine the expected frequency.
-    """
+    """Check at full size how often reports contain the true record."""
     name = "own records are reported as often as stated"
     reports: Any = None
     tallies: dict[tuple[int, int], list[int]] = {}

@@ -18,7 +18,7 @@ from discreet.cli.stored_options import (
     source_of,
 )
 
-_KEYS = {"cap": float, "expected": float, "least": float, "level": float}
+_KEYS = {"cap": float, "expected": float, "least": float, "level": float, "rows": str}
 
 
 @command
@@ -48,7 +48,8 @@ def judge(
         typer.Option(
             "--set",
             help="KEY=VALUE: cap of weights (default: 10); expected, a guess of the mean reward; least, the "
-            "smallest logged probability; level. All are public. Repeatable.",
+            "smallest logged probability; level; rows=mean for users with several rows. All are public. "
+            "Repeatable.",
         ),
     ] = None,
     ledger: LedgerOption = None,

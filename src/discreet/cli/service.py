@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 TicketsOption = Annotated[
     int | None, typer.Option(help="Print this number of new one-time tickets, and exit.")
+]
+PersonsOption = Annotated[
+    Path | None,
+    typer.Option(help="Print a new ticket for each pseudonym in this file (one a line), and exit."),
 ]
 NewHeadOption = Annotated[
     bool,
@@ -89,6 +94,7 @@ def serve(
     dry_run: DryRunOption = None,
     stay: StayOption = 0,
     tickets: TicketsOption = None,
+    persons: PersonsOption = None,
     operator: OperatorOption = False,
     new_head: NewHeadOption = False,
     migrate: MigrateOption = False,
@@ -105,8 +111,8 @@ def serve(
     if recovery_key is not None and not rotate_key:
         raise ValueError("--recovery-key: must be given with --rotate-key")
     _at_most_one(
-        check=check, dry_run=dry_run, tickets=tickets, operator=operator, new_head=new_head, migrate=migrate,
-        rotate_key=rotate_key,
+        check=check, dry_run=dry_run, tickets=tickets, persons=persons, operator=operator, new_head=new_head,
+        migrate=migrate, rotate_key=rotate_key,
     )  # fmt: skip
     if stay < 0 or (stay and dry_run is None):
         raise ValueError(f"--stay = {stay}: must be a number of seconds, with --dry-run")
@@ -128,10 +134,10 @@ def serve(
     if rotate_key:
         _rotate(found, where, recovery_key)
         return
-    if (tickets is not None or operator) and found.shuffled:
-        raise ValueError("--tickets, --operator: are of `discreet shuffler`, under shuffle trust")
-    if tickets is not None or operator:
-        _issue(running.opened(found, where), tickets, as_json)
+    if tickets is not None or operator or persons is not None:
+        if found.shuffled:
+            raise ValueError("--tickets, --persons, --operator: are of `discreet shuffler` in this study")
+        _issue(running.opened(found, where), tickets, as_json, persons)
         return
     shown = running.without_password(where)
     running.serve(
@@ -204,17 +210,22 @@ def _at_most_one(**given: object) -> None:
 def _print_statement(study: Study, as_json: bool) -> None:
     """Print the statement for participants of a study."""
     from discreet.service.participant_statement import make_participant_statement
+    from discreet.service.returning_users import least_persons
 
     content = make_participant_statement(study, None if study.ledger is None else dict(study.ledger), "")
     if as_json:
         print_json(content)
         return
-    facts = (*content["who_sees_what"], "", *content["side_channels"], "", content["withdrawal"])
+    again = [content["participation"]["meaning"], ""] if "participation" in content else []
+    facts = (*content["who_sees_what"], "", *again, *content["side_channels"], "", content["withdrawal"])
     for line in (study.name, "", content["first"], "", *facts):
         console().print(line, soft_wrap=True)
     many = f"{study.releases:,} release{'s' if study.releases != 1 else ''}"
     what = "people" if study.every is None else f"places, one every {study.every:,g} seconds"
     console().print(f"\n{many}, after {_times(content['releases'])} {what}")
+    if again:
+        sizes = [b - a for a, b in pairwise([*content["releases"], study.users])]
+        console().print(f"at least {least_persons(sizes, study.participation):,} persons are needed")
     console().print(f"identity {study.identity}", soft_wrap=True)
 
 
@@ -290,16 +301,21 @@ def _migrate(study: Study, database: str) -> None:
         say(f"discreet: {copy} is the database before; it can hold messages: delete it when all is well")
 
 
-def _issue(store: Store, tickets: int | None, as_json: bool) -> None:
-    """Create and print new tickets, or a new operator's token if ``tickets`` is None; then close the
-    store.
+def _issue(store: Store, tickets: int | None, as_json: bool, persons: Path | None = None) -> None:
+    """Create and print tickets (a number of them, or one for each pseudonym) or an operator's token.
+
+    The store is closed at the end.
     """
+    token = tickets is None and persons is None
     try:
-        made = store.new_tickets(tickets) if tickets is not None else [store.new_token()]
+        if persons is not None:
+            made = store.tickets_for(persons.read_text(encoding="utf-8").splitlines())
+        else:
+            made = [store.new_token()] if tickets is None else store.new_tickets(tickets)
     finally:
         store.close()
     if as_json:
-        print_json({"tickets": made} if tickets is not None else {"token": made[0]})
+        print_json({"token": made[0]} if token else {"tickets": made})
     else:
         print("\n".join(made))
 

@@ -96,7 +96,7 @@ class SumMechanism(ABC):
     @cached_property
     def guarantee(self) -> Guarantee:
         """Guarantee of every participating user, computed from the records."""
-        episodes = getattr(self.query, "episodes", 1)
+        episodes = max(getattr(self.query, "episodes", 1), self.participations)
         if not self.records:
             return no_guarantee(self.source, episodes=episodes)
         pure = all(record.norm == "l1" and not record.numerical for record in self.records)
@@ -120,7 +120,13 @@ class SumMechanism(ABC):
     @property
     def levels(self) -> int:
         """Largest number of noisy sums that contain the records of one user."""
-        return 1 if self.walk is None else self.walk.levels
+        return self.participations if self.walk is None else self.walk.levels
+
+    @property
+    def participations(self) -> int:
+        """Largest number of batches with records of one user. All these records are replaced together."""
+        strategy = getattr(self, "strategy", None)
+        return strategy.participations if isinstance(strategy, Batches) else 1
 
     def _check_drawn(self, randomness: Any, own: int | None) -> None:
         """Raise ``ValueError`` unless ``randomness`` can draw noise on the grid ``own`` of rewards."""
@@ -233,6 +239,11 @@ class CountMechanism(SumMechanism):
         if isinstance(strategy, Batches):
             if not self.stored and self.schedule.users is None:
                 raise ValueError("schedule.users = None: Batches(...) need a known number of users")
+            if strategy.participations > 1 and (type(query) is not CountQuery or query.steered):
+                raise ValueError(
+                    f"strategy.participations = {strategy.participations}: must be 1 unless the query is a "
+                    "CountQuery without groups and cut"
+                )
         strategy.check(query)
         if not self.noisy:
             if self.noise is not None or np.any(self.scales) or self.release_scales.size:
@@ -256,8 +267,7 @@ class CountMechanism(SumMechanism):
                 f"noise = {self.noise!r}: must be of the other norm, since a user's column of "
                 f"{self.strategy!r} has no finite {self.norm} norm that prices it"
             )
-        power = 1.0 if self.norm == "l1" else 0.5
-        if not math.isclose(self.strategy.column_norm(self.norm), self.levels**power, rel_tol=1e-12):
+        if not isinstance(self.strategy, Batches) and not math.isclose(self.overlap, 1.0, rel_tol=1e-12):
             raise ValueError(f"strategy = {self.strategy!r}: its column norm is not that of its levels")
         if self.strategy.weighted and self.source == "secure":
             raise ValueError(
@@ -410,6 +420,14 @@ class CountMechanism(SumMechanism):
         return "l2" if self.noise is None else self.noise.norm
 
     @property
+    def overlap(self) -> float:
+        """Norm of a user's columns relative to ``levels`` columns without overlap. Above 1 if a user returns
+        to a decaying sum.
+        """
+        power = 1.0 if self.norm == "l1" else 0.5
+        return self.strategy.column_norm(self.norm) / self.levels**power
+
+    @property
     def counts(self) -> CountQuery:
         """Query of this mechanism, which must be a :class:`CountQuery`. Raises ``ValueError`` for other
         queries.
@@ -466,7 +484,11 @@ class CountMechanism(SumMechanism):
         if self.declared:
             return (parts().declared.record_of(self, words),)
         name = self.noise.record_name(grid)
-        return (MechanismRecord.of(self.query, words, name, scales, self.levels, exchanges, rounding),)
+        return (
+            MechanismRecord.of(
+                self.query, words, name, scales, self.levels, exchanges, rounding, self.overlap
+            ),
+        )
 
     @cached_property
     def laws(self) -> ReleaseDistributions:

@@ -67,7 +67,8 @@ class MechanismRecord:
         Scale of one draw for each family of the query: Laplace scale b or standard deviation sigma, in the
         units of the family's values.
     sensitivities : mapping
-        Replace-one sensitivity of each family: l1 for Laplace noise, l2 for Gaussian noise.
+        Replace-one sensitivity of each family: l1 for Laplace noise, l2 for Gaussian noise. If records of a
+        user reach the same noisy sums, the factor of this overlap is included.
     joint : float
         Joint sensitivity of all families in units of their noise, in the same norm.
     levels : int
@@ -132,14 +133,16 @@ class MechanismRecord:
         levels: int = 1,
         exchanges: tuple[tuple[Coordinate, ...], ...] = (),
         rounding: float = 0.0,
+        overlap: float = 1.0,
     ) -> MechanismRecord:
         """Return the record of a mechanism on ``query``, with the sensitivities of the query.
 
         ``rounding`` : the amount that fixed-point arithmetic adds to the sensitivity of every family.
+        ``overlap`` : factor of all sensitivities, above 1 if records of a user reach the same noisy sums.
         """
         norm: Literal["l1", "l2"] = "l1" if noise.endswith("laplace") else "l2"
-        own = {name: query.sensitivity(norm, {name: 1.0}) + rounding for name in scales}
-        joint = joint_loss(query, norm, scales, rounding)
+        own = {name: overlap * query.sensitivity(norm, {name: 1.0}) + rounding for name in scales}
+        joint = overlap * joint_loss(query, norm, scales, rounding / overlap)
         return cls(mechanism, noise, scales, own, joint, levels, exchanges)
 
     def to_dict(self) -> dict[str, Any]:

@@ -75,7 +75,8 @@ class Guarantee:
         guarantee.
     rho, mu : parameters of zCDP and Gaussian DP, or None if no such parameter is proved.
     epsilon_nominal : requested epsilon. It differs from ``epsilon`` with calibration "published".
-    episodes : largest number m of episodes of one user. The neighbouring relation replaces all of them.
+    episodes : largest number m of episodes of one user. The neighbouring relation replaces all of them. With
+        a server, the user takes part at most m times.
     users_public : True if the number of users is public.
     randomness : "secure" (operating system, exact) or "seeded" (simulation only).
     records : records of the mechanisms, all on the same users.
@@ -158,7 +159,7 @@ class Guarantee:
     @property
     def neighbours(self) -> str:
         """Neighbouring relation, as text."""
-        return parts().sentences.neighbours(self.episodes)
+        return parts().sentences.neighbours(self.episodes, self.trust)
 
     @property
     def composition(self) -> tuple[str, ...]:

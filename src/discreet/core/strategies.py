@@ -12,7 +12,7 @@ strategies are:
   large l1 norm, so it is used only with Gaussian noise.
 - :class:`Batches`: fresh noise is added at each scheduled release to the batch, or to a decaying sum of
   batches. The l2 norm of a column is at most 1 (:mod:`discreet.core.correlated_noise.decaying_sum`). The l1
-  norm of a column is 1 only without decay.
+  norm of a column is 1 only without decay. The norm for a user who returns is that of all columns together.
 - :class:`OnDevice`: each user's counters get independent noise, so each user contributes to one noisy sum.
 
 A strategy is a frozen object. The class of a strategy must be registered (:data:`STRATEGIES`), because the
@@ -49,6 +49,8 @@ __all__ = [
 Stream = Literal["exact", "walk", "local", "decaying", "reports"]
 STRATEGIES: list[type[Strategy]] = []
 """Classes whose norms this library derives. Subclasses are rejected: they could state other norms."""
+MOST_PARTICIPATIONS = 100
+"""Largest number of batches that can contain records of one user."""
 WALKS: list[type[Walk]] = [OptimalTree, SignedDigits, SquareRoot, Tree]
 """Classes of factorizations that :class:`Prefixes` can use."""
 T = TypeVar("T", bound="type[Strategy | Walk]")
@@ -88,7 +90,7 @@ class Strategy(ABC):
         """True if the losses of single draws can be composed numerically.
 
         True requires that every draw is made after the records that it protects, and that all entries of a
-        user's column are 0 or 1.
+        user's column are 0 or 1. It also requires that a user has one record.
         """
         return True
 
@@ -189,30 +191,50 @@ class Batches(Strategy):
     ----------
     decay : factor in [0, 1). The earlier sum is multiplied by it before a batch is added. With 0 the sum
         contains only the batch.
+    participations : largest number of batches with records of one user, 1 to 100. All these records are
+        replaced together.
+    separation : least difference between the numbers of two batches with records of the same user.
     """
 
     __repr__ = brief
 
     decay: float = 0.0
+    participations: int = 1
+    separation: int = 1
     stream: ClassVar[Stream] = "decaying"
 
     def column_norm(self, norm: Norm) -> float:
-        return 1.0 if norm == "l2" or not self.decay else math.inf
+        if norm == "l2":
+            return Decaying(self.decay).norm_of_returning(self.participations, self.separation)
+        return math.inf if self.decay else float(self.participations)
 
     @property
     def fresh(self) -> bool:
-        return not self.decay
+        return not self.decay and self.participations == 1
 
     def plain(self) -> Batches:
-        return Batches(Decaying(self.decay).decay)
+        return Batches(
+            Decaying(self.decay).decay,
+            checks.integer("strategy.participations", self.participations, 1, MOST_PARTICIPATIONS),
+            checks.integer("strategy.separation", self.separation, 1),
+        )
 
     def text(self) -> str:
         if not self.decay:
-            return "one noisy sum for each scheduled batch of users"
+            return f"one noisy sum for each scheduled batch of users{self._returning()}"
         return (
             f"one noisy sum for each scheduled release, of all batches decaying by {self.decay:g} a "
             "release (a user's column has l2 norm below 1, so it costs no more than one sum)"
+            f"{self._returning()}"
         )
+
+    def _returning(self) -> str:
+        m, s = self.participations, self.separation
+        if m == 1:
+            return ""
+        apart = f"at most {m} times, at least {s} release{'s' if s > 1 else ''} apart"
+        together = f", and their columns have together l2 norm at most {self.column_norm('l2'):.6g}"
+        return f"; each user takes part {apart}{together if self.decay else ''}"
 
 
 @registered

@@ -16,7 +16,9 @@ privacy loss of its message (:mod:`~discreet.device.message_guarantee`). The mod
   :mod:`~discreet.device.linear_sensitivity`, the formulas for the privacy loss of the sums;
 - :mod:`~discreet.device.feature_map`, :mod:`~discreet.device.context_policy`: features of real-valued
   contexts, and the action of a plan;
-- :mod:`~discreet.device.discrete_noise`: exact noise;
+- :mod:`~discreet.device.skellam_device`: sums over contexts with a share of the noise (shuffle model);
+- :mod:`~discreet.device.discrete_noise`, :mod:`~discreet.device.skellam_noise`: exact noise;
+- :mod:`~discreet.device.published_device`: reader of published forms of every kind;
 - :mod:`~discreet.device.integer_encoding`: vectors of integers as bytes;
 - :mod:`~discreet.device.http_client`: client of the policy service.
 

@@ -70,13 +70,14 @@ from numpy.typing import NDArray
 
 from discreet.device.context_form import checked_contexts
 from discreet.device.context_policy import chosen_actions
-from discreet.device.count_device import CountDevice
 from discreet.device.feature_map import FeatureMap
 from discreet.device.linear_device import LinearDevice
 from discreet.device.message_guarantee import MessageGuarantee
+from discreet.device.published_device import PublishedDevice, device_from_bytes
 from discreet.device.randomized_response_device import ReportDevice
 from discreet.device.shuffle_encoder import ShuffleEncoder, checked_life
 from discreet.device.shuffle_payload import SessionConfig
+from discreet.device.skellam_device import SkellamDevice
 
 __all__ = ["SERVICE", "Client", "Guest", "PendingMessage", "NoAnswer", "Pace", "PlanReservation", "Turned"]
 
@@ -107,19 +108,24 @@ class Turned(RuntimeError):
     * reason : one word, such as full, late, spent, foreign or malformed.
     * status : the HTTP status code.
     * after : number of seconds to wait, or None if the service names no time.
+    * release : for the reason ``again``, the number of the release from which the user can take part again.
+      If it is None, the user took part as often as allowed, or has an open place.
 
-    Every reason except ``full`` is final. After ``full``, ask for a place again, not before ``after`` seconds
-    have passed.
+    Every reason except ``full`` and ``again`` is final. After ``full``, ask for a place again, not before
+    ``after`` seconds have passed.
     """
 
-    def __init__(self, status: int, reason: str, words: str, after: float | None = None) -> None:
+    def __init__(
+        self, status: int, reason: str, words: str, after: float | None = None, release: Any = None
+    ) -> None:
         super().__init__(f"{reason}: {words}")
         self.status, self.reason, self.after = status, reason, after
+        self.release = release if type(release) is int else None
 
     @property
     def final(self) -> bool:
         """True if the service will always refuse the same request."""
-        return self.reason != "full"
+        return self.reason not in ("full", "again")
 
 
 @dataclass(frozen=True)
@@ -277,7 +283,7 @@ class PlanReservation(Guest):
         self._encoded = False
 
     @property
-    def device(self) -> CountDevice | ReportDevice | LinearDevice | SessionConfig | None:
+    def device(self) -> PublishedDevice | None:
         """Encoder that randomizes the message on this machine, under local or shuffle trust.
 
         It is None under central trust, because the server then receives the trajectory unchanged.
@@ -335,6 +341,8 @@ class PlanReservation(Guest):
         """Encode a record as the bytes that the device sends. Rewards are in [0, 1]."""
         if isinstance(device, LinearDevice):
             return device(self.number, {}, states, actions, earned, coins)
+        if isinstance(device, SkellamDevice):
+            return device(self.number, states, actions, earned, coins)
         own, acts = np.array(states, np.int64), np.array(actions, np.int64)
         if isinstance(device, SessionConfig):
             return ShuffleEncoder(device, self.number)(own, acts, earned, coins)
@@ -379,18 +387,8 @@ def _features_of(book: Mapping[str, Any]) -> FeatureMap | None:
     return None if plain is None else FeatureMap.from_dict(plain)
 
 
-def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | LinearDevice | SessionConfig | None:
-    if book["form"] is None:
-        return None
-    content = base64.b64decode(book["form"])
-    kinds: dict[bytes, Any] = {
-        b'"kind":"reports"': ReportDevice,
-        b'"kind":"bits"': SessionConfig,
-        b'"kind":"contexts"': LinearDevice,
-    }
-    kind = next((kind for name, kind in kinds.items() if name in content), CountDevice)
-    found: CountDevice | ReportDevice | LinearDevice | SessionConfig = kind.from_bytes(content)
-    return found
+def _device_of(book: Mapping[str, Any]) -> PublishedDevice | None:
+    return None if book["form"] is None else device_from_bytes(base64.b64decode(book["form"]))
 
 
 def _public_key(key: Any) -> bytes:
@@ -702,7 +700,7 @@ class Client:
         return [
             self._placed(ticket, one, asked)
             if one["status"] == "placed"
-            else Turned(409, one["status"], str(one.get("words", "")))
+            else Turned(409, one["status"], str(one.get("words", "")), release=one.get("release"))
             for ticket, one in zip(many, given["results"], strict=True)
         ]
 
@@ -838,7 +836,8 @@ class Client:
                     return answer, found
                 refused = 400 <= answer.status_code < 500 and answer.status_code not in _COME_AGAIN
                 if refused and ours and {"reason", "words"} <= found.keys():
-                    raise Turned(answer.status_code, str(found["reason"]), str(found["words"]), said)
+                    given = str(found["reason"]), str(found["words"]), said, found.get("release")
+                    raise Turned(answer.status_code, *given)
                 last, after = f"HTTP status {answer.status_code}", said or 0.0
                 last += "" if ours else ", not from the service"
             left = until - pace.now()

@@ -17,6 +17,7 @@ most n / (1 - r), and 1 / (1 - r) <= (m + n + 1) / n. All sums are therefore too
 error interval, at every k. Otherwise B is doubled.
 
 For means above :data:`LARGEST_MEAN`, several Poisson variables with smaller means are added, which is exact.
+Means of the parts are two adjacent integers; the larger ones are drawn first.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ __all__ = ["LARGEST_MEAN", "MOST_VARIANCE", "poisson", "skellam"]
 
 _WORD = 64
 _LEADING = 14
+_AT_ONCE = 2**14  # words that are drawn together
 _GUIDED = 128  # for this many words or more, the table of leading bits is faster than a search
 
 
@@ -106,13 +108,15 @@ def poisson(mean: int, size: int, source: WordCoins) -> Ints:
 
     source : object that draws words of 64 bits.
     """
-    if mean <= LARGEST_MEAN:
-        return np.zeros(size, np.int64) if mean == 0 else _inverted(mean, size, source)
-    parts = -(-mean // LARGEST_MEAN)
+    parts, total = -(-mean // LARGEST_MEAN), np.zeros(size, np.int64)
+    if not parts or not size:
+        return total
     each, more = divmod(mean, parts)
-    total = np.zeros(size, np.int64)
-    for part in range(parts):
-        total += _inverted(each + (part < more), size, source)
+    for own, left in ((each + 1, more), (each, parts - more)):
+        while left:
+            now = min(left, max(1, _AT_ONCE // size))
+            total += _inverted(own, now * size, source).reshape(now, size).sum(axis=0)
+            left -= now
     return total
 
 

@@ -1,7 +1,4 @@
-"""Environments: functions that take keyword options and return a :class:`TabularMDP`.
-
-Gymnasium and icu-sepsis are imported only by the functions that need these packages.
-"""
+"""Environments: functions that take keyword options and return a :class:`TabularMDP`."""
 
 # ruff: noqa: F401 - some functions have the name of their module, so they must be imported here first
 from discreet.envs.bandits import bandit, gamble

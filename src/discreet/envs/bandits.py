@@ -22,7 +22,7 @@ def bandit(
         A and H, each at least 1.
     spread : float
         Width of the range of mean rewards, in (0, 1]. Mean rewards are drawn uniformly from [1/2 - spread/2,
-        1/2 + spread/2]. A small value gives small gaps between actions.
+        1/2 + spread/2].
     seed : int
         Seed of the mean rewards, at least 0. Rewards are Bernoulli.
 
@@ -46,20 +46,18 @@ def gamble(
 ) -> TabularMDP:
     """Return an environment with one safe action that has a small reward, and several risky actions.
 
-    The risky actions are called gambles. There are three states: *choosing*, *won* and *lost*. The first
-    state is *choosing*. There, the safe action has mean reward ``safe`` and leads to *choosing* again. Every
-    gamble has reward 0 and leads to *won* with its probability of winning, and otherwise to *lost*. *Won* and
-    *lost* are absorbing. At every step, the reward is 1 in *won* and 0 in *lost*.
+    The states are *choosing*, *won* and *lost*, and the first state is *choosing*. In *choosing*, the safe
+    action has mean reward ``safe`` and does not change the state. Every risky action has reward 0 and leads
+    to *won* or *lost*, which are absorbing. At every step, the reward is 1 in *won* and 0 in *lost*.
 
-    A gamble at the first step has the same expected return as H safe actions if it wins with probability safe
-    H / (H - 1). The best gamble wins with probability safe H / (H - 1) + ``chance``. All other gambles win
-    with half the probability of the best gamble.
+    The best risky action wins with probability safe H / (H - 1) + ``chance``; with the first term alone, its
+    return equals that of H safe actions. All other risky actions win with half of the best probability.
 
     Parameters
     ----------
     chance : float
-        Excess of the best gamble's probability of winning, above 0. The sum safe H / (H - 1) + chance must be
-        at most 1.
+        Excess of the best risky action's probability of winning, above 0. The sum safe H / (H - 1) + chance
+        must be at most 1.
     safe : float
         Mean reward of the safe action, in (0, 1).
     actions, horizon : int

@@ -31,8 +31,7 @@ def combination_lock(
 
     All other states are traps. Their transition rows are drawn from Dirichlet(0.3) over the traps and state
     0. Every action in a trap, and every wrong action in state 0, has a mean reward drawn uniformly from [0,
-    0.02]. All other mean rewards are 0. Under the uniform policy, users observe almost only the small
-    rewards.
+    0.02]. All other mean rewards are 0.
 
     Parameters
     ----------
@@ -41,7 +40,7 @@ def combination_lock(
     horizon : int
         H, at least 1.
     seed : int
-        Seed of NumPy's generator Philox, at least 0. The same options and seed give the same MDP.
+        Seed of NumPy's generator Philox, at least 0.
     depth : int, optional
         Number of lock states, 2..S. None: all states are lock states, and there are no traps.
     rewards : "bernoulli" or "deterministic"

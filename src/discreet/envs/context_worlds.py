@@ -28,7 +28,7 @@ class ContextWorld:
     ----------
     name : str
     features : FeatureMap
-        Public feature map that learners use. The mean rewards need not be linear in these features.
+        Public feature map that learners use.
     draw : function (n, generator) -> contexts (n, *features.shape)
         Distribution of users' contexts.
     means : function contexts -> mean rewards (n, A) in [0, 1]
@@ -71,12 +71,12 @@ class ContextWorld:
 
     @property
     def layout(self) -> Layout:
-        """Layout with one state and one step. The context replaces the state."""
+        """Layout with one state and one step."""
         return Layout(1, self.actions, 1)
 
     @property
     def reward_map(self) -> RewardMap:
-        """Map between rewards and the units of the environment, which is the identity."""
+        """Identity map of rewards."""
         return RewardMap()
 
     def with_features(self, features: FeatureMap) -> ContextWorld:
@@ -215,8 +215,6 @@ def shared_contexts(
 
 def fixed_arms(dimension: int = 10, actions: int = 20, scale: float = 0.45, seed: int = 0) -> ContextWorld:
     """Return an environment like :func:`shared_contexts`, in which the features are the same for all users.
-
-    Random contexts then provide no exploration, so the learner must explore by its choice of actions.
 
     dimension, actions, scale, seed : see :func:`shared_contexts`. Raises ``ValueError`` for other values.
     """

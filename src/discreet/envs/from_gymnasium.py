@@ -1,11 +1,11 @@
 """Conversion of Gymnasium's tabular environments to finite-horizon MDPs, and the reverse.
 
 Rewards are mapped affinely to [0, 1]. The map takes the smallest interval that contains 0 and all original
-rewards onto [0, 1]. In Gymnasium, an episode has no rewards after its end. In the MDP, every step after the
-end has the mapped value of the original reward 0. Therefore returns over H steps are mapped affinely too:
-mapped return = H offset + scale * original return. The map preserves the order of policies by value and
-changes only the unit of regret. (With mapped reward 0 after the end, long episodes would have a higher
-return. In CliffWalking, where every step costs 1, it would be optimal never to reach the goal.)
+rewards onto [0, 1]. In the MDP, every step after the end of an episode has the mapped value of the original
+reward
+0. Therefore returns over H steps are mapped affinely too: mapped return = H offset + scale * original return.
+   The
+The map preserves the order of policies by value.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ def from_gymnasium(
         Name such as ``"FrozenLake-v1"``, ``"Taxi-v4"`` or ``"CliffWalking-v1"``, or any environment (wrapped
         or not) with two attributes. The first is ``P[s][a] = [(probability, next state, reward, ended),
         ...]``, where ``P`` and ``P[s]`` are lists or mappings. The second is ``initial_state_distrib`` (S,).
-        An action that is missing in ``P[s]`` is not admissible in s. A state without actions is a state in
-        which episodes have ended.
+        An action that is missing in ``P[s]`` is not admissible in s. Episodes end in a state without actions.
     horizon : int, optional
         Number of steps H. None: the environment's limit of steps, if it has one.
     is_slippery, map_name : optional
@@ -63,15 +62,14 @@ def from_gymnasium(
     Returns
     -------
     TabularMDP
-        MDP with the map of rewards in its field ``reward_map``. Episodes can end in a state that has further
-        transitions in the table. In this case, an absorbing state is added as the last state, and these
-        episodes end there.
+        MDP with the map of rewards in its field ``reward_map``. If episodes can end in a state that has
+        further transitions in the table, an absorbing last state is added for their end.
 
     Raises
     ------
     ValueError
         If the environment is unknown, has no transition table or initial distribution, or has an invalid
-        table. If the table is invalid, the message names the state and the action.
+        table.
     ImportError
         If Gymnasium is not installed.
     """
@@ -125,10 +123,9 @@ def _limit(env: Any, label: str) -> Any:
 def to_gymnasium(mdp: TabularMDP, seed: int | None = None) -> gymnasium.Env[np.int64, np.int64]:
     """Return ``mdp`` as a ``gymnasium.Env`` with Discrete spaces and rewards in [0, 1].
 
-    Episodes are truncated after H steps. They terminate earlier in a terminal state with reward 0. The dict
-    ``info`` has two entries: ``step``, which is h, and ``action_mask`` (A,) int8. A policy for a
-    non-stationary MDP needs h in addition to the state. An inadmissible action raises ``ValueError``. If the
-    first call of ``reset`` has no seed, it uses ``seed``.
+    Episodes are truncated after H steps. Episodes terminate earlier in a terminal state with reward 0. The
+    dict ``info`` has two entries: ``step``, which is h, and ``action_mask`` (A,) int8. An inadmissible action
+    raises ``ValueError``. ``seed`` is used if the first call of ``reset`` has no seed.
     """
     _gymnasium()
     from discreet.envs.to_gymnasium import TabularEnv
@@ -141,10 +138,7 @@ def _gymnasium() -> Any:
 
 
 def _made(env_id: Any, options: dict[str, Any]) -> Any:
-    """Return ``env_id`` if it is an environment. Otherwise create the environment with this name.
-
-    options : arguments for ``gymnasium.make``. Arguments that are None are not passed.
-    """
+    """Return ``env_id`` if it is an environment. Otherwise create the environment with this name."""
     gymnasium = _gymnasium()
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(env_id, gymnasium.Env):
@@ -165,7 +159,7 @@ def _made(env_id: Any, options: dict[str, Any]) -> Any:
 
 
 def _size(space: Any) -> int:
-    """Return the number of values of a ``Discrete`` space. Return 0 for any other space."""
+    """Return the number of values of a ``Discrete`` space, and 0 for any other space."""
     return int(getattr(space, "n", 0)) if np.ndim(getattr(space, "n", 0)) == 0 else 0
 
 
@@ -201,8 +195,7 @@ def _items(table: Any) -> Iterable[tuple[int, Any]]:
 def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
     """Return the entries of a Gymnasium table ``P``, the number of states, and the list of terminal states.
 
-    declared : smallest number of states that can be returned. States without actions get absorbing
-    transitions with reward 0.
+    States without actions get absorbing transitions with reward 0.
     """
     rows = [*_entries(table)]
     if not rows:
@@ -237,8 +230,8 @@ def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
 def _rewards(table: _Table, transitions: NDArray[np.float64]) -> dict[str, Any]:
     """Return the arguments of :class:`TabularMDP` that define the rewards.
 
-    If (s, a) determines the reward, rewards are an (S, A) array. If only (s, a, s') determines the reward,
-    they are an (S, A, S) array. In all other cases, every (s, a, s') has a discrete reward distribution.
+    Rewards are an (S, A) array if (s, a) determines them. They are an (S, A, S) array if (s, a, s')
+    determines them. Otherwise, every (s, a, s') has a discrete reward distribution.
 
     transitions : (S, A, S) probabilities computed from the entries of ``table``.
     """

@@ -1,12 +1,10 @@
 """Environments with heavy-tailed rewards that devices clip at a threshold before the learner reads them.
 
-A reward X has no bound. A device clips it to [-B, B] and sends X_B / (2 B) + 1/2, which is in [0, 1]. The
-function :func:`heavy_tailed` returns an MDP with these mapped rewards. Its ``true_rewards`` are the mapped
-means of X without clipping. Regret is computed from them, so it includes the loss due to clipping.
+A device clips a reward X to [-B, B] and sends X_B / (2 B) + 1/2, which is in [0, 1]. The function
+:func:`heavy_tailed` returns an MDP with these mapped rewards. Regret is computed from the mapped means of X
+without clipping (``true_rewards``), so regret includes the loss due to clipping.
 
-The distribution of X_B is replaced by a distribution on 65 values, which are dense around 0. Each reward is
-rounded at random to one of the two nearest values without bias, so the mean of X_B is exact. The
-probabilities are differences of the slopes of C(k) = E max(X - k, 0).
+The distribution of X_B is replaced by a distribution on 65 values with the same mean.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ def heavy_tailed(
         B, at least 1. Devices clip rewards to [-B, B].
     tail : "student" or "pareto"
         Distribution of a reward with mean m. ``student``: m plus ``scale`` times Student's t. ``pareto``: m
-        times a Pareto variable (type II) with mean 1. Most Pareto rewards are below m, and a few are large.
+        times a Pareto variable (type II) with mean 1.
     index : float
         Tail index, above 1. Moments of lower order are finite.
     scale : float

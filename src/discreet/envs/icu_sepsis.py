@@ -2,12 +2,8 @@
 
 The MDP has 716 states (713 clusters of patients, then death, survival and the end) and 25 actions (5 levels
 of fluids times 5 levels of vasopressors). An action is admissible in a state if clinicians took it there
-often enough. There are 2 313 admissible pairs. The reward is 1 at the step that reaches survival, so the
-value of a policy is the probability of survival within H steps. Trajectories come from the fitted model, not
-from patients.
-
-The data are in the ``icu-sepsis`` wheel. This module reads only the data files of the wheel, because
-importing the package prints messages and imports legacy ``gym``.
+often enough. There are 2 313 admissible pairs. The value of a policy is the probability of survival within H
+steps.
 
 Values at H = 20 (in brackets at H = 500) are 0.685 (0.780) for the uniform policy, 0.692 (0.782) for the
 expert policy in the wheel, and 0.792 (0.875) for the optimal policy.
@@ -32,12 +28,12 @@ def icu_sepsis(*, horizon: int = 20) -> TabularMDP:
     """Return the ICU-Sepsis MDP over ``horizon`` steps: S = 716, A = 25, with a mask, stationary.
 
     Terminal states 713 (death), 714 (survival) and 715 (end) are absorbing with reward 0 and admit every
-    action. The reward is 1 at the step that reaches survival, so the successor determines the reward.
+    action. The reward is 1 at the step that reaches survival.
 
     Raises
     ------
     ImportError
-        If the data are not installed; the message names the extra.
+        If the data are not installed.
     """
     assets = _assets()
     mask = _admissible(assets)
@@ -57,13 +53,11 @@ def expert_policy(
 ) -> NDArray[np.float64]:
     """Return the estimated policy of the clinicians in ICU-Sepsis: (horizon, 716, 25) action probabilities.
 
-    Inadmissible pairs have probability 0 in the result. In the table of the wheel, inadmissible actions have
-    15.6 % of the probability (mean over the 713 states). In the original environment, an inadmissible action
-    has the same effect as an admissible action that is drawn uniformly. ``"environment"`` distributes the
-    probability of inadmissible actions equally over the admissible actions. This preserves the value of the
-    table's policy exactly. ``"renormalised"`` removes the probability of inadmissible actions and rescales
-    those of admissible actions. This gives a different policy with a different value. In terminal states, the
-    table is zero and the policy is uniform.
+    In the table of the wheel, inadmissible actions have 15.6 % of the probability (mean over the 713 states).
+    ``"environment"`` distributes the probability of inadmissible actions equally over the admissible actions,
+    as the original environment does. ``"renormalised"`` removes the probability of inadmissible actions and
+    rescales those of admissible actions; the value of the policy changes. In terminal states, the policy is
+    uniform.
 
     horizon : H, at least 1. Raises ``ValueError`` if it is smaller.
     """
@@ -85,7 +79,7 @@ def expert_policy(
 def _assets() -> Path:
     """Return the folder that contains the data files of the installed ``icu-sepsis`` package.
 
-    The package is not imported. Raises ``ImportError`` if the files are not found.
+    Raises ``ImportError`` if the files are not found.
     """
     found = find_spec("icu_sepsis")
     for place in (found.submodule_search_locations or []) if found is not None else []:
@@ -98,8 +92,7 @@ def _assets() -> Path:
 def _admissible(assets: Path) -> NDArray[np.bool_]:
     """Return the (716, 25) mask of admissible pairs.
 
-    assets : folder with the file ``admissible_actions.txt``. Its first line has the number of admissible
-    actions of each state. Each further line has the admissible actions of one state.
+    assets : folder with the file ``admissible_actions.txt``.
     """
     counts, *lines = (assets / "admissible_actions.txt").read_text().splitlines()
     mask = np.zeros((len(counts.split()), 25), dtype=bool)

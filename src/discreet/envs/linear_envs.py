@@ -1,10 +1,8 @@
 r"""Environments with public features: linear mixtures, hypercubes, and random and wide linear MDPs.
 
-Each environment is determined by its options and a seed. Its random numbers are drawn from
-``numpy.random.default_rng(seed)`` in the order that its docstring states. For an environment X, the function
-``X_mdp`` returns the linear model with its weights. The function ``X`` returns the same MDP as a
-:class:`~discreet.envs.mdp.tabular.TabularMDP` with its features. Simulations use this form. A learner reads
-only the features and the other public facts.
+Random numbers are drawn from ``numpy.random.default_rng(seed)`` in the order that each docstring states. For
+an environment X, the function ``X_mdp`` returns the linear model with its weights. The function ``X`` returns
+the same MDP as a :class:`~discreet.envs.mdp.tabular.TabularMDP` with its features.
 """
 
 from __future__ import annotations
@@ -64,8 +62,7 @@ def linear_mixture_mdp(
 
     Model: Jia et al. (2020) and Ayoub et al. (2020). The features are phi_i(s' | s, a) = P^i(s' | s, a) /
     sqrt(m), where P^i is base model i. The weights w_h are sqrt(m) times a vector in the simplex. Therefore d
-    = m and C_w = sqrt(m). The declared bounds are F01 = F+- = 1, because every coordinate of phi_v is an
-    average of v divided by sqrt(m). The first state is uniform.
+    = m and C_w = sqrt(m). The declared bounds are F01 = F+- = 1. The first state is uniform.
 
     Draws, in this order:
 
@@ -136,8 +133,6 @@ def hypercube_mdp(
 ) -> LinearMixtureMDP:
     """Return the hard linear mixture of Zhou, Gu and Szepesvari (2021) on a hypercube.
 
-    At each step, the best action is one unknown corner of the cube.
-
     States 0 to H - 1 are a chain. State H is the end of the chain and has no reward. State H + 1 has reward 1
     at every step. States H and H + 1 are absorbing. Actions are the corners a of {-1, 1}^(d-1), in the order
     of ``itertools.product``. From chain state j, action a at step h leads to H + 1 with probability delta +
@@ -146,8 +141,9 @@ def hypercube_mdp(
 
     The features are ``phi(j + 1 | j, a) = (a0 (1 - delta), -b0 a)``, ``phi(H + 1 | j, a) = (a0 delta, b0
     a)``, and ``phi(x | x, a) = (a0, 0)`` in the absorbing states x. The weights are ``w_h = (1 / a0, mu_h /
-    b0)``, with a0^2 = 1 / (1 + D) and b0^2 = gap / (1 + D). Then C_w = 1 + D. The bounds F01 and F+- are
-    suprema that are computed by enumeration; F01 <= 1 and F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 + D).
+    b0)``, with a0^2 = 1 / (1 + D) and b0^2 = gap / (1 + D). The bound C_w is 1 + D. The bounds F01 and F+-
+    are suprema that are computed by enumeration; F01 <= 1 and F+-^2 = max(1, (1 - 2 delta)^2 + 4 D) / (1 +
+    D).
 
     Parameters
     ----------
@@ -157,10 +153,9 @@ def hypercube_mdp(
         H, at least 2. There are H + 2 states.
     gap : float, optional
         Absolute value of the coordinates of mu_h, above 0, with D <= min(delta, 1 - delta). None: delta / (2
-        (d - 1)), half of the largest allowed value. The lower bound on regret uses a gap of order sqrt(delta
-        / K). With this gap, no learner can identify the best actions in K episodes.
+        (d - 1)), half of the largest allowed value.
     seed : int
-        Seed of the signs of mu (H, d - 1), at least 0. Each sign is one draw of ``integers(2)``.
+        Seed of the signs of mu (H, d - 1), at least 0.
 
     Raises
     ------
@@ -268,22 +263,17 @@ def wide_linear_mdp(
 ) -> LinearMDP:
     """Return a linear MDP with many states and a small feature dimension d = levels x actions.
 
-    The MDP can have thousands of states. A user visits at most H + 1 of them. State s has the level l = s mod
-    L, which tabular learners do not observe. In every state, a separate random permutation assigns an
-    *effect* to each action. The effects are: climb one level; work (stay at level l with reward ((l + 1) /
-    L)^2); slip down one level; or restart at level 0. Because of the permutations, the data of one state give
-    a tabular learner no information about other states.
+    State s has the level l = s mod L, which tabular learners do not observe. In every state, a separate
+    random permutation assigns an *effect* to each action. The effects are: climb one level; work (stay at
+    level l with reward ((l + 1) / L)^2); slip down one level; or restart at level 0.
 
-    The features are phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')}. The features determine transitions and
-    rewards. Here e is the effect of the action, e' is another effect, and u is the share of e', at most
-    ``blend``. Features are in the simplex: ||phi||_2 <= ||phi||_1 = 1. Coordinate (l, e) leads with
-    probability 0.9 to the level that follows from effect e. With probability 0.1, the coordinate leads one
-    level down if e is work, and to level l if e is another effect. At this level, a coordinate reaches
-    ``support`` states with weights ~ Dirichlet(1). Therefore a transition row has at most 4 x support
-    successors.
+    The features are phi(s, a) = (1 - u) e_{(l, e)} + u e_{(l, e')}. Here e is the effect of the action, e' is
+    another effect, and u is the share of e', at most ``blend``. Features are in the simplex: ||phi||_2 <=
+    ||phi||_1 = 1. Coordinate (l, e) leads with probability 0.9 to the level that follows from effect e. With
+    probability 0.1, the coordinate leads one level down if e is work, and to level l if e is another effect.
+    At this level, a coordinate reaches ``support`` states with weights ~ Dirichlet(1).
 
-    Transitions and rewards are the same at every step. The first state is uniform on level 0. The policy that
-    maximises the immediate reward takes the effect work at every step. The optimal policy climbs first.
+    Transitions and rewards are the same at every step. The first state is uniform on level 0.
 
     Draws, in this order:
 
@@ -292,8 +282,6 @@ def wide_linear_mdp(
     * u for each (s, a), uniform on [0, ``blend``];
     * for each level, a permutation of its states, which is used cyclically;
     * weights for the next ``support`` states of a level's permutation, for each coordinate and target level.
-
-    Every state can be reached unless ``support`` is small.
 
     Parameters
     ----------

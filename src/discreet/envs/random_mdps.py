@@ -32,7 +32,7 @@ def random_mdp(
     ----------
     states, actions, horizon : S, A, H, each at least 1.
     seed : int
-        Seed of NumPy's generator Philox, at least 0. The same options and seed give the same MDP.
+        Seed of NumPy's generator Philox, at least 0.
     concentration : float
         Parameter of the symmetric Dirichlet distribution of transition rows, above 0.
     successors : int, optional
@@ -45,8 +45,8 @@ def random_mdp(
         True: the transition rows and mean rewards are the same at all steps. False: they are drawn again at
         each step, but the same pairs have a reward.
     varies : "both", "rows" or "rewards"
-        Part of a non-stationary MDP that is drawn again at each step. The other part is the same at all
-        steps. With ``stationary``, the value must be "both".
+        Part of a non-stationary MDP that is drawn again at each step. With ``stationary``, the value must be
+        "both".
     terminal : int
         Number of terminal states, 0..S - 1. Terminal states are the last states; they are absorbing and have
         no reward.
@@ -105,10 +105,7 @@ def _tables(
 
 
 def _subsets(draw: np.random.Generator, shape: tuple[int, ...], n: int, k: int) -> NDArray[np.int64]:
-    """Draw an array of independent uniform k-subsets of range(n), of shape ``shape + (k,)``.
-
-    If k = n, every subset is range(n) in order, and no random number is drawn.
-    """
+    """Draw an array of independent uniform k-subsets of range(n), of shape ``shape + (k,)``."""
     if k == n:
         return np.broadcast_to(np.arange(n), (*shape, n))
     return draw.random((*shape, n)).argsort(axis=-1)[..., :k]

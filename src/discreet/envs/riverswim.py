@@ -1,9 +1,4 @@
-"""RiverSwim (Strehl and Littman 2008), with the numbers in the code of Chowdhury and Zhou (2021).
-
-The states form a chain. Action 0 moves left and always succeeds. Action 1 moves right against the current and
-can fail. The leftmost state has a small reward. The rightmost state has a large reward, which is reached only
-after many successful steps. A learner that stops exploring early stays at the left end.
-"""
+"""RiverSwim (Strehl and Littman 2008), with the numbers in the code of Chowdhury and Zhou (2021)."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ def switching_chain(*, states: int = 6, horizon: int = 20, seed: int = 0) -> Tab
 
     The chain is that of RiverSwim with two changes. The probability of advancing is drawn uniformly from
     [0.1, 0.7] for every step and every state except the last. The two actions are swapped at every third
-    step. Pooling the data of different steps gives a wrong model. Rewards are Bernoulli. Their mean is 0.005
-    for the action left in state 0, 1 for the action right in state S - 1, and 0 elsewhere.
+    step. Rewards are Bernoulli. Their mean is 0.005 for the action left in state 0, 1 for the action right in
+    state S - 1, and 0 elsewhere.
 
     Parameters
     ----------

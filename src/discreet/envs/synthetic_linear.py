@@ -5,12 +5,9 @@ delta)``, where bits(a) is the 8-bit code of the action. The indicator delta is 
 a = 0 are both true or both false, and 0 otherwise. P_h(0 | s, a) is alpha_{h,1} if delta = 1, and alpha_{h,2}
 if delta = 0.
 
-The scale of the features differs from the paper's text. The features in the paper have ||phi||^2 =
-popcount(a) + 1, which is up to 7, but the paper's algorithm and its noise assume at most 1. Here the features
-are divided by sqrt(7), and measures and weights are multiplied by sqrt(7). The option ``raw_features`` keeps
-the features of the paper. Codes up to 99 need 7 of the 8 bits, so one coordinate is 0 everywhere, and the
-feature covariance is singular (``Features.dead``). The paper does not state the order of the bits. The
-default here is most significant first.
+The features are divided by sqrt(7), because the paper's algorithm and noise assume ||phi|| <= 1. The option
+``raw_features`` keeps the features of the paper, with ||phi||^2 = popcount(a) + 1. One coordinate is 0
+everywhere, so the feature covariance is singular (``Features.dead``).
 """
 
 from __future__ import annotations

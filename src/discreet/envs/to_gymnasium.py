@@ -1,4 +1,4 @@
-"""Gymnasium interface of a :class:`TabularMDP`. This module is separate because it imports Gymnasium."""
+"""Gymnasium interface of a :class:`TabularMDP`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         return np.int64(after), reward, after in self._ends, self._step == mdp.horizon, self._info()
 
     def _drawn(self, row: int) -> tuple[int, int]:
-        """Draw an entry of transition row ``row``. Returns the index of the entry and its successor state."""
+        """Draw an entry of transition row ``row``."""
         first, last = self.mdp.row_ptr[row : row + 2]
         entry = int(self.np_random.choice(np.arange(first, last), p=self.mdp.probability[first:last]))
         return entry, int(self.mdp.successor[entry])

@@ -1,9 +1,9 @@
 """Simulated intensive-care stays with real-valued vital signs, for offline learners.
 
-Each stay has a hidden severity u and a hidden response type v. Every hour, noisy vital signs are read, one of
-three treatments is given, and the severity changes. A stay ends with discharge (u <= 0, return 1), with death
-(u >= 1, return 0) or after ``horizon`` hours. A stay that lasts ``horizon`` hours counts as a discharge if u
-< 1/2. The sign of v determines which of the treatments 1 and 2 helps and which harms.
+Each stay has a hidden severity u and a hidden type v, which determines whether treatment 1 or treatment 2
+helps. Every hour, noisy vital signs are read, one of three treatments is given, and the severity changes. A
+stay ends with discharge (u <= 0, return 1), with death (u >= 1, return 0) or after ``horizon`` hours, with
+return 1 if u < 1/2.
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ class VitalsWorld:
         Size of the treatments' effects on severity for each hour, at least 0. With 0, treatments have no
         effect.
     skill : float in [0, 1)
-        Share of decisions in which clinicians, who see (u, v), give the best treatment. Other treatments are
-        uniformly random.
+        Share of decisions in which clinicians, who see (u, v), give the best treatment.
     swayed : float in [0, 1)
         Share of decisions in which clinicians instead choose the treatment by the first vitals that they
         read.
@@ -140,8 +139,9 @@ class VitalsWorld:
         stays : number of stays, at least 1.
         seed : seed of the random numbers.
         policy : function of vitals (n, q) that returns treatments (n,). None: clinicians.
-        once : True if the policy decides only in one hour of each stay. This hour is drawn in advance from
-            all hours, so a stay can end before it. Clinicians decide in all other hours.
+        once : True if the policy decides only in one random hour of each stay, and clinicians decide in all
+        other
+            hours.
         best : True to always give the treatment with the best immediate effect, which depends on the hidden
             (u, v).
 

@@ -1,8 +1,7 @@
 """Gymnasium environments of an ensemble of tabular MDPs: one environment, or many with a common step.
 
 Each episode uses one member of the ensemble, which is drawn when the episode begins. If the last action is
-declared as "as before", it means that the behaviour policy chooses the action
-(:mod:`discreet.pipeline.world_model`). This is a separate module because it imports Gymnasium.
+declared as "as before", the behaviour policy chooses the action (:mod:`discreet.pipeline.world_model`).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def world_tables(
 ) -> WorldTables:
     """Return the tables that the compiled step reads.
 
-    - members : iterable of (T, R, S) transition rows. Only one member is in memory at a time.
+    - members : iterable of (T, R, S) transition rows.
     - possible : (T, R, S) mask of all next states that a member can have.
     - action_row : (T, S, A') row in [0, R) for each action of a state. The next state is drawn from this row.
     - rewards : (T', R) rewards of rows, and (S,) rewards on arrival, with T' = 1 or H.
@@ -71,7 +70,7 @@ def world_tables(
 
 
 def observations(states: int, observation: str | ArrayLike) -> NDArray[np.float32] | None:
-    """Return the (S, d) float32 table of observations by state. Return None if the state's index is observed.
+    """Return the (S, d) float32 table of observations by state, or None if the state's index is observed.
 
     observation : "index", "one-hot", or (S, d) readings. Raises ``ValueError`` for any other value.
     """
@@ -96,9 +95,8 @@ def _space(states: int, table: NDArray[np.float32] | None, timed: bool) -> gymna
 class VectorWorld(VectorEnv):
     """Many environments with a common compiled step. See ``WorldModel.vector_env``.
 
-    When an episode ends, the next episode begins in the same step (``AutoresetMode.SAME_STEP``). The
-    observation is then the first observation of the new episode. Where the mask ``info["_final_obs"]`` is
-    True, ``info["final_obs"]`` has the last observation of the old episode.
+    When an episode ends, the next episode begins in the same step (``AutoresetMode.SAME_STEP``). Where the
+    mask ``info["_final_obs"]`` is True, ``info["final_obs"]`` has the last observation of the old episode.
 
     Parameters
     ----------
@@ -149,8 +147,8 @@ class VectorWorld(VectorEnv):
     ) -> tuple[NDArray[Any], dict[str, Any]]:
         """Begin an episode in every environment. Returns the first observations and an empty ``info``.
 
-        seed : seed that makes all following episodes reproducible. None: continue the random streams. The
-        operating system seeds them at first. options : not used.
+        seed : seed that makes all following episodes reproducible. None: continue the random streams, which
+        the operating system seeds at first. options : not used.
 
         Raises ``ValueError`` if the seed is negative.
         """
@@ -166,8 +164,8 @@ class VectorWorld(VectorEnv):
     ) -> tuple[NDArray[Any], Floats, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Take one action in every environment.
 
-        actions : (n,) integers in [0, A'). Returns observations, rewards, terminated, truncated and ``info``.
-        All of them are copies.
+        actions : (n,) integers in [0, A'). Returns copies of observations, rewards, terminated, truncated and
+        ``info``.
 
         Raises ``ValueError`` if an action does not exist, or if :meth:`reset` was never called.
         """
@@ -204,10 +202,7 @@ class VectorWorld(VectorEnv):
 
 
 class WorldEnv(gymnasium.Env[Any, np.int64]):
-    """One environment. See ``WorldModel.env``; :class:`VectorWorld` describes the parameters.
-
-    Its episodes equal those of the first environment of a :class:`VectorWorld` with the same seed.
-    """
+    """One environment. :class:`VectorWorld` describes the parameters."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 

@@ -1,9 +1,4 @@
-"""Compiled steps of many environments at once. Next states are drawn by binary search in cumulative rows.
-
-Each environment has a separate random stream at the address (seed, environment). Its episodes therefore do
-not depend on the number of environments. A step uses one word for the next state. The beginning of an episode
-uses one word for the member of the ensemble and one word for the first state.
-"""
+"""Compiled steps of many environments at once."""
 
 from __future__ import annotations
 
@@ -48,7 +43,7 @@ class WorldTables(NamedTuple):
 
 
 class WorldState(NamedTuple):
-    """State of n environments. The arrays are changed in place."""
+    """State of n environments."""
 
     state: Ints
     step: Ints
@@ -83,8 +78,7 @@ def step_environments(tables: WorldTables, actions: Ints, timed: bool, now: Worl
 
     timed : True if the horizon terminates episodes, False if it truncates them.
 
-    Returns -1 if all actions exist. Otherwise, returns the index of the first environment whose action does
-    not exist, and changes no environment.
+    Returns -1, or the index of the first environment whose action does not exist.
     """
     n, entries = now.state.shape[0], tables.successor.shape[0]
     for i in range(n):

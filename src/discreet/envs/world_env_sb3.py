@@ -1,8 +1,7 @@
 """Environments of an ensemble in the form of the class ``VecEnv`` of Stable-Baselines3.
 
-Stable-Baselines3 expects one dictionary of information for each environment. At the end of an episode, the
-dictionary has two entries: the last observation (``terminal_observation``), and ``TimeLimit.truncated``,
-which is True if the episode was truncated. This is a separate module because it imports Stable-Baselines3.
+At the end of an episode, the dictionary of information has two entries: the last observation
+(``terminal_observation``), and ``TimeLimit.truncated``, which is True if the episode was truncated.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class SB3World(VecEnv):
     Parameters
     ----------
     world : VectorWorld
-        The same environments for Gymnasium. This object steps them; no other code may step them.
+        The same environments for Gymnasium. No other code may step them.
     """
 
     def __init__(self, world: VectorWorld) -> None:
@@ -38,7 +37,7 @@ class SB3World(VecEnv):
     def reset(self) -> NDArray[Any]:
         """Begin an episode in every environment. Returns the first observations.
 
-        A seed that was set by ``seed`` is used once. This seed makes all following episodes reproducible.
+        A seed that was set by ``seed`` is used once.
         """
         seen, _ = self.world.reset(seed=self._seeds[0])
         self._reset_seeds()
@@ -65,7 +64,7 @@ class SB3World(VecEnv):
         return seen, rewards.astype(np.float32), ends, infos
 
     def close(self) -> None:
-        """Accept the call without effect, because no process or file is open."""
+        """Close nothing, because no process or file is open."""
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Return an attribute of the common :class:`VectorWorld`, once for each environment.
@@ -79,8 +78,7 @@ class SB3World(VecEnv):
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
         """Set an attribute of the common :class:`VectorWorld`.
 
-        attr_name : name of the attribute. value : new value. indices : not used, because all environments
-        share the object.
+        attr_name : name of the attribute. value : new value. indices : not used.
         """
         setattr(self.world, attr_name, value)
 

@@ -1,7 +1,4 @@
-"""Construction of environment, learner and privatizer from a configuration, and preparation of the run.
-
-Names and options are looked up in :mod:`discreet.registry`.
-"""
+"""Construction of environment, learner and privatizer from a configuration, and preparation of the run."""
 
 from __future__ import annotations
 
@@ -32,11 +29,8 @@ __all__ = ["objects", "prepare", "resolved", "route", "sweep"]
 def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Assign each option to the learner or the privatizer, and convert its value to the option's type.
 
-    Each option in the result has the name ``learner.X`` or ``privatizer.X``.
-
-    Raises ``ValueError`` for an unknown option and for a value of the wrong type. The message for an unknown
-    option lists the known options. Also raises ``ValueError`` if an option has no prefix and both the learner
-    and the privatizer have an option of this name.
+    Each option in the result has the name ``learner.X`` or ``privatizer.X``. Raises ``ValueError`` for an
+    unknown option, for a value of the wrong type, and for an option without prefix that both parts have.
     """
     found = {"learner": entry("learner", learner), "privatizer": entry("privatizer", privatizer)}
     # a table [options.learner.prior] with the keys file and strength
@@ -67,12 +61,10 @@ def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """Check the names in a configuration, and return a copy with typed options that are assigned by
-    :func:`route`.
+    """Check the names in a configuration, and return a copy with typed options that :func:`route` assigned.
 
-    If the privatizer has no budget, epsilon and delta are removed, so that they are not part of the
-    description of the run. Raises ``ValueError`` in the same cases as :func:`discreet.registry.build` and
-    :func:`route`.
+    Epsilon and delta are removed if the privatizer has no budget. Raises ``ValueError`` in the same cases as
+    :func:`discreet.registry.build` and :func:`route`.
     """
     for module in config.plugins:
         registry.load_plugin(module)
@@ -110,9 +102,7 @@ def objects(config: RunConfig) -> tuple[TabularMDP, Any, Any]:
 
 
 def _presets(config: RunConfig) -> dict[str, str | None]:
-    """Return the preset of the learner and the preset of the privatizer.
-
-    An entry is None if the part does not have the preset.
+    """Return the presets of the learner and of the privatizer; None if the part lacks the preset.
 
     Raises ``ValueError`` if neither part has the preset.
     """
@@ -128,7 +118,7 @@ def _presets(config: RunConfig) -> dict[str, str | None]:
 
 
 def prepare(config: RunConfig) -> Setup:
-    """Build and check the set-up of a resolved configuration."""
+    """Build and check the experiment of a resolved configuration."""
     if config.preset is not None and config.preset.startswith(registry.CODE_PREFIX):
         return _published_code(config)
     from discreet.experiments.simulate import setup_of
@@ -146,29 +136,26 @@ def sweep(
     executor: Executor | Engine | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Result]:
-    """Run every configuration of a sweep, as ``discreet sweep`` does.
-
-    Returns one result per configuration, in the order of the configurations.
+    """Run every configuration of a sweep, and return one result per configuration, in order.
 
     Parameters
     ----------
     runs : a TOML file, or its content as a mapping, in the format of :mod:`discreet.experiments.sweep`
     out : folder
         Each configuration has its own folder inside ``out``, with its results. Seeds that are already stored
-        are not run again. Several processes with the same ``out`` share the work. If None, all results are
-        kept only in memory.
+        are not run again. Several processes with the same ``out`` share the work. If None, results are not
+        stored.
     workers : int, optional
         Number of parallel runs (default: the number of processors).
     executor : concurrent.futures.Executor or Engine, optional
-        Executes all runs. Its workers build the set-ups from the configurations. The results are bit for bit
-        the same as without an executor.
+        Executes all runs. The results are bit for bit the same as without an executor.
     progress : callable, optional
         Function that is called with (number of the run, number of users simulated so far) during the runs.
 
     Raises
     ------
     ValueError
-        If any configuration is invalid. In this case, no run is started.
+        If any configuration is invalid. Then no run is started.
     """
     from discreet.experiments import sweep as sweeps
     from discreet.experiments.engine import Engine as Seam
@@ -187,7 +174,7 @@ def sweep(
 
 
 def _published_code(config: RunConfig) -> Setup:
-    """Build the set-up that repeats the public code of a paper. It has no privacy guarantee."""
+    """Build the experiment that repeats the public code of a paper. It has no privacy guarantee."""
     made = registry.published_code(str(config.preset))
     if config.options:
         raise ValueError(f"option {next(iter(config.options))!r}: preset {config.preset!r} takes no options")

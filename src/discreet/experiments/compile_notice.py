@@ -1,4 +1,4 @@
-"""Notice that kernels are being compiled. It is printed once, even if a run has several processes."""
+"""Notice that kernels are being compiled, printed once per run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ __all__ = ["announce", "in_workers"]
 
 
 class _Announcer(Listener):
-    """Listener that announces the first compilation once, even if a run has several processes.
-
-    Loading a kernel from the cache is not announced.
-    """
+    """Listener that announces the first compilation of a run."""
 
     def __init__(self, say: Callable[[], None], said: Any) -> None:
         self.say, self.said, self.here = say, said, False
@@ -44,10 +41,7 @@ def announce(say: Callable[[], None], said: Any = None) -> None:
     Parameters
     ----------
     say : a function of a module, so that it can be sent to workers.
-    said : flag that all processes share. It is set after the announcement. The process that starts the
-        workers creates this flag. It is None for a process that is not a worker.
-
-    Only the first call in a process has an effect.
+    said : flag that all processes share, set after the announcement. None for a process that is not a worker.
     """
     global _announcer
     if _announcer is not None:

@@ -1,10 +1,8 @@
 """Simulation of users with real-valued contexts, for contextual bandits.
 
-Users are simulated in chunks. The exact records of a chunk are added to the session in the same way as the
-records of real users. Under local and shuffle privacy, the sum of the devices' messages is drawn from its
-distribution. With ``stepwise``, every device randomizes its own record. The regret of a user is the highest
-mean reward in the user's context minus the mean reward of the user's action. Total regret is the exact sum
-over users.
+Under local and shuffle privacy, the sum of the devices' messages is drawn from its distribution. With
+``stepwise``, every device randomizes its own record. The regret of a user is the highest mean reward in the
+user's context minus the mean reward of the user's action.
 """
 
 from __future__ import annotations
@@ -42,16 +40,16 @@ _VALUED = 200_000  # number of contexts from which values are estimated
 
 @dataclass(frozen=True, eq=False)
 class ContextSetup:
-    """Prepared experiment with contexts: the checked parts of a run.
+    """Experiment with contexts whose arguments were checked.
 
     Parameters
     ----------
     mdp : ContextWorld
     learner, privatizer : frozen dataclass objects
     episodes : int
-        K, the number of users.
+        Number of users K.
     by : "auto", "episode" or "batch"
-        Mode of simulation. Under local privacy, "episode" simulates each device, as ``stepwise`` does.
+        Mode of simulation. Under local privacy, "episode" simulates each device.
     stepwise : bool
         If True, users' records are submitted one by one.
 
@@ -102,13 +100,13 @@ class ContextSetup:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """Mechanism that the privatizer makes for this learner; all seeds use the same mechanism."""
+        """Mechanism that the privatizer makes for this learner."""
         mechanism: Mechanism = self.privatizer.mechanism(self.query, self.schedule, Seeded(0, 0))
         return mechanism
 
     @cached_property
     def guarantee(self) -> Any:
-        """Privacy guarantee of the mechanism; it does not depend on data."""
+        """Privacy guarantee of the mechanism."""
         return self.mechanism.guarantee
 
     @cached_property
@@ -124,12 +122,12 @@ class ContextSetup:
 
     @property
     def fused(self) -> bool:
-        """False, because no compiled loop runs this experiment."""
+        """False: no compiled loop runs this experiment."""
         return False
 
     @property
     def privacy_note(self) -> None:
-        """None, because the guarantee covers all data of the learner."""
+        """None: the guarantee covers all data of the learner."""
         return None
 
     @property
@@ -171,7 +169,7 @@ class ContextSetup:
     ) -> tuple[SeedRun, Any]:
         """Simulate like :meth:`run`. Returns the run, and the learner's state after its last release.
 
-        seed, run : seed of the study, and number of the run. Each pair has its own random numbers.
+        seed, run : seed of the study, and number of the run.
 
         progress, stop : as in :meth:`run`. Raises ``InterruptedError`` if ``stop`` is set.
         """

@@ -1,21 +1,15 @@
 """Execution of runs in this process, in local worker processes, or on a cluster engine.
 
-All three have the same interface. :func:`results` applies calls to items on an :class:`Engine`, and yields
-each result when it is computed. An :class:`Engine` is a standard executor (:mod:`concurrent.futures`)
-together with its number of parallel tasks (``width``). The result of a call depends only on settings and
-seed. Therefore a result does not depend on the engine, the number of workers, the order of tasks, or the
-failure of a worker.
+An :class:`Engine` is a standard executor (:mod:`concurrent.futures`) with its number of parallel tasks.
 
-* Short items share a task, even if they belong to different jobs. The items of a task are expected to take at
-  most :attr:`Engine.together` seconds in total.
-* If a worker fails, only the items of the worker's task are run again, at most :data:`RETRIES` times.
-* Workers must have the same code as the sender. Every call contains the versions of the sender's code. A
-  worker with other versions raises an error before it runs anything.
+* Short items share a task.
+* If a worker fails, the items of its task are run again, at most :data:`RETRIES` times.
+* Workers must have the same code as the sender; a worker with other versions raises an error.
 * If the caller stops reading results (or the user presses Ctrl-C), the tasks that have not started are
   cancelled.
 
-Engines on clusters need additional packages. A module is imported only when its engine is opened
-(:func:`open_engine`): ``dask://HOST:PORT``, ``ray`` and ``ray://HOST:PORT``, or ``slurm`` (submitit).
+Engines on clusters need additional packages (:func:`open_engine`): ``dask://HOST:PORT``, ``ray`` and
+``ray://HOST:PORT``, or ``slurm`` (submitit).
 """
 
 from __future__ import annotations
@@ -49,9 +43,7 @@ ENGINES: Mapping[str, tuple[str, str]] = {
 
 
 class EngineError(RuntimeError):
-    """Error: an engine is unavailable, its workers have other code, or they failed repeatedly on the same
-    task.
-    """
+    """Error: an engine is unavailable, its workers have other code, or they failed repeatedly on a task."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +67,9 @@ class Engine(AbstractContextManager["Engine"]):
     executor : an open executor, which its owner must close, or a function that opens an executor. The
         function is called again after a worker has failed
     width : number of tasks that run in parallel, at least 1 (``ValueError`` otherwise)
-    ahead : number of tasks that are submitted for each parallel task. With 2, workers do not wait for this
-        process
+    ahead : number of tasks that are submitted for each parallel task
     together : expected duration in seconds up to which items share a task. With 0, each task has one item
-    even : if True, all items are divided in advance into as many tasks as there are workers. This is intended
-        for clusters on which tasks wait in a queue for a long time
+    even : if True, all items are divided in advance into as many tasks as there are workers
     """
 
     deaths: tuple[type[BaseException], ...] = (BrokenExecutor,)
@@ -107,8 +97,7 @@ class Engine(AbstractContextManager["Engine"]):
         The caller must close the executor.
 
         workers : number of tasks that the executor runs in parallel, at least 1. If None, the number that the
-            executor reports, or
-        otherwise the number of processors.
+            executor reports, or otherwise the number of processors.
 
         Raises ``ValueError`` if ``executor`` is not a ``concurrent.futures.Executor``.
         """
@@ -122,16 +111,13 @@ class Engine(AbstractContextManager["Engine"]):
         return cls(type(executor).__name__, executor, int(width))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Call ``function(*args)`` on a worker. The function, its arguments and its result must be
-        picklable.
-        """
+        """Call ``function(*args)`` on a worker. Function, arguments and result must be picklable."""
         return self._executor.submit(function, *args)
 
     def reopen(self, error: BaseException) -> None:
         """Open a new executor after the previous executor failed with ``error``.
 
-        Raises :class:`EngineError` if the caller opened the previous executor, because the engine cannot open
-        a new one.
+        Raises :class:`EngineError` if the caller opened the previous executor.
         """
         if self._make is None:
             raise EngineError(
@@ -146,9 +132,7 @@ class Engine(AbstractContextManager["Engine"]):
             self._executor.shutdown(wait=True, cancel_futures=True)
 
     def check(self, versions: Mapping[str, str]) -> None:
-        """Raise an error before any task is sent if a worker runs another version of the code.
-
-        This method does nothing in engines that cannot query all workers.
+        """Raise an error if a worker runs another version of the code.
 
         versions : versions of the code in this process, by name.
 
@@ -196,8 +180,9 @@ def open_engine(text: str, workers: int | None = None) -> Engine:
 
 
 def timed(calls: Calls) -> list[tuple[Sequence[Any], float]]:
-    """Execute the calls of one task on a worker. Returns the results, and the duration in seconds of each
-    call.
+    """Execute the calls of one task on a worker.
+
+    Returns the results, each with the duration of its call in seconds.
     """
     found = []
     for call, items in calls:
@@ -207,10 +192,7 @@ def timed(calls: Calls) -> list[tuple[Sequence[Any], float]]:
 
 
 class _Queue(Generic[R]):
-    """Queue of the items of all jobs that wait for a worker.
-
-    The queue also stores the mean duration of an item of each job, and the number of tries of each item.
-    """
+    """Queue of the items of all jobs that wait for a worker."""
 
     def __init__(self, engine: Engine, jobs: Sequence[Job[R]], take: Callable[[int, int], bool]) -> None:
         self._engine, self._jobs, self._take = engine, jobs, take
@@ -224,10 +206,7 @@ class _Queue(Generic[R]):
         return bool(self._waiting)
 
     def next(self) -> Parts:
-        """Remove the items of the next task from the queue, and return them by job.
-
-        If ``take`` accepts none of the waiting items, the result is empty.
-        """
+        """Remove the items of the next task from the queue, and return them by job."""
         task, count, new, seconds = dict[int, list[int]](), 0, 0, 0.0
         most = self._most()
         while self._waiting and count < most:
@@ -287,15 +266,14 @@ class _Queue(Generic[R]):
         self.back(j, items)
 
     def back(self, j: int, items: Sequence[int]) -> None:
-        """Put items back at the front of the queue; this does not count as a try."""
+        """Put items back at the front of the queue, without counting a retry."""
         self._waiting.extendleft((j, item) for item in reversed(items))
 
 
 def results(
     engine: Engine, jobs: Sequence[Job[R]], take: Callable[[int, int], bool] | None = None
 ) -> Generator[tuple[int, R], None, None]:
-    """Execute all jobs on the engine, and yield (index of the job, result) for every item, in the order of
-    completion.
+    """Execute all jobs, and yield (index of the job, result) for every item, in the order of completion.
 
     take : function that is called with (index of the job, item) just before an item is sent for the first
         time; if the function returns False, the item is left out.

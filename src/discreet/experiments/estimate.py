@@ -38,7 +38,7 @@ class MechanismChoice:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Facts about a run that are known before the first user arrives.
+    """Guarantee and noise of a run, computed before the first user arrives.
 
     Parameters
     ----------
@@ -46,14 +46,14 @@ class Forecast:
     users : number of users, K.
     releases : number of noisy releases.
     cells : number of sums to which noise is added at each release.
-    at : numbers of users at the two releases for which ``std`` is stated. The first is the first release at
-        or after half of the users; the second is the last release.
-    std : for each family of sums, the standard deviations of the noise in one released sum at these two
+    at : numbers of users at two releases: the first release at or after half of the users, and the last
+    release. std : for each family of sums, the standard deviations of the noise in one released sum at these
+    two
         releases.
     choices : mechanisms that meet the budget, best first.
     criterion : name of the quantity by which ``choices`` are ordered.
-    per : quantity to which the errors in ``choices`` refer. It is a transition count or, for sums of
-        features, one sum.
+    per : quantity to which the errors in ``choices`` refer: a transition count or, for sums of features, one
+    sum.
     """
 
     __repr__ = brief
@@ -74,7 +74,7 @@ class Forecast:
 
 
 def estimate_run(setup: Setup) -> Forecast:
-    """Compute the forecast of the prepared run ``setup`` from public settings only.
+    """Compute the forecast of the prepared run ``setup`` from public settings.
 
     Raises ``ValueError`` if the privatizer does not support the learner.
     """

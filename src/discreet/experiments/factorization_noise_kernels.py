@@ -1,7 +1,4 @@
-"""Compiled evaluation of the program of a factorization mechanism with seeded noise.
-
-The fused driver uses it.
-"""
+"""Compiled evaluation of the program of a factorization mechanism with seeded noise, for the fused driver."""
 
 from __future__ import annotations
 

@@ -1,18 +1,14 @@
 r"""Test whether an MDP is linear in a feature map.
 
-The test is exact for a known MDP, and a hypothesis test for a release.
-
-The test on a release is post-processing, so it has no privacy cost. Linear learners assume
+Linear learners assume
 
     P_h(s' | s, a) = phi(s, a)^T mu_h(s')   and   r_h(s, a) = phi(s, a)^T theta_h
 
 (linear mixtures: P_h(s' | s, a) = phi(s' | s, a)^T w_h). If these equations do not hold, linear learners
-learn a wrong model, regardless of noise and number of users. This error cannot be detected from the
-statistics that these learners use.
+learn a wrong model.
 
 **A known MDP** (simulation): the transition probabilities and rewards of the MDP are projected onto the
-features. The largest residual of the least squares fit is 0 if and only if the map fits. Only rounding errors
-can cause false alarms.
+features. The largest residual of the least squares fit is 0 if and only if the map fits.
 
 **A release of counts**, under any privatizer, gives an interval for every P_h(s' | s, a) and r_h(s, a).
 Notation: T(s') are the released transition counts of (h, s, a), and N is their sum over s'. E bounds the
@@ -22,12 +18,11 @@ absolute noise in all cells, and E_N bounds the absolute noise in all sums N
 
     |T(s') - n P(s')| <= E + sqrt(n ln(2 c n (n + 1) / (p / 2)) / 2)     for all c cells and all n at once,
 
-by Hoeffding's inequality and a union bound over cells and over n. Because of the union bound over n, the
-inequality also holds if policies depend on earlier users. The map is refuted if, for some h and s', no vector
-mu_h(s') gives probabilities in all intervals. For each (h, s'), a linear program computes the smallest amount
-by which these intervals must be widened. A map that fits is refuted with probability at most p (with rewards,
-p is split between transitions and rewards). If a map is not refuted, this does not prove that the map fits:
-state-action pairs that few users visited cannot refute a map.
+by Hoeffding's inequality and a union bound over cells and over n. The inequality also holds if policies
+depend on earlier users. The map is refuted if, for some h and s', no vector mu_h(s') gives probabilities in
+all intervals. A map that fits is refuted with probability at most p (with rewards, p is split between
+transitions and rewards). A map that is not refuted need not fit, because pairs that few users visited cannot
+refute a map.
 """
 
 from __future__ import annotations
@@ -60,8 +55,7 @@ class FeaturesFit:
     ----------
     fits : False if the map is refuted.
     transitions, rewards : misfit of the transition probabilities and of the mean rewards. For an MDP, the
-        misfit is the largest residual. For a release, it is a lower bound of the misfit, which is 0 if the
-        map is not refuted.
+        misfit is the largest residual. For a release, it is a lower bound of the misfit.
     where : (h, s') with the largest misfit of transition probabilities; None if there is no misfit.
     failure : upper bound on the probability that a map that fits is refuted; 0 for an MDP.
     seen : share of admissible (h, s, a) for which the release gives a nontrivial interval; 1 for an MDP.
@@ -121,10 +115,9 @@ def check_features(
 
 # -------------------------------------------------------------------------------------- known MDPs
 def world_misfit(mdp: TabularMDP, features: Features | MixtureFeatures) -> FeaturesFit:
-    """Test a known MDP: fit transition probabilities and rewards by least squares. Returns the largest
-    residuals.
+    """Test a known MDP: fit transition probabilities and rewards by least squares at each step.
 
-    The fit uses all admissible state-action pairs, and each step is fitted separately.
+    Returns the largest residuals over all admissible state-action pairs.
     """
     mask, slots = mdp.mask, mdp.transition_slots
     transitions, rewards = mdp.transitions, mdp.rewards
@@ -181,9 +174,7 @@ def _tested(release: Release, features: Features, failure: float) -> FeaturesFit
 def _intervals(
     sums: Floats, noise: float, least: Floats, most: Floats, failure: float, shift: float = 0.0
 ) -> tuple[Floats, Floats]:
-    """Return the lower and upper ends of confidence intervals for means, computed from noisy sums.
-
-    The ends are clipped to [0, 1].
+    """Return the lower and upper ends of confidence intervals in [0, 1] for means, from noisy sums.
 
     Parameters
     ----------

@@ -1,13 +1,8 @@
 """Lock files with which several processes share the work of one folder.
 
-A claim is a lock file in the same folder as the file to be computed. The first process that wants to compute
-the file creates the claim (``O_EXCL``). It touches the claim every few seconds, and removes it when the
-result is stored. Another process takes over a claim if the claiming process has ended, or has not touched the
-claim for ``STALE`` seconds. In a race, two processes may compute the same file. Both results are equal bit
-for bit, and each process stores its result by renaming a complete file.
-
-:func:`shared` is the loop that uses claims. It computes the missing files that no other process has claimed,
-and then waits for the files that other processes compute.
+A process that computes a file creates a lock file, called a claim, in the same folder. The process touches
+the claim every few seconds, and removes the claim when the result is stored. Another process takes over a
+claim if the claiming process has ended, or has not touched the claim for ``STALE`` seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ STALE = 120.0  # Seconds without a touch after which another process takes over 
 
 
 class Claims(AbstractContextManager["Claims"]):
-    """Claims of this process on files to be computed. The folders of these files must exist."""
+    """Claims of this process on files to be computed."""
 
     def __init__(self) -> None:
         self._held, self._lock = set[Path](), threading.Lock()
@@ -68,7 +63,7 @@ class Claims(AbstractContextManager["Claims"]):
         return False
 
     def drop(self, wanted: Path) -> None:
-        """Remove the claim on ``wanted``, after this file was stored or its computation was abandoned."""
+        """Remove the claim on ``wanted``, which was stored or is no longer computed."""
         path = self._path(wanted)
         with self._lock:
             self._held.discard(path)
@@ -81,9 +76,7 @@ class Claims(AbstractContextManager["Claims"]):
             return tuple(self._held)
 
     def _gone(self, path: Path) -> bool:
-        """Return True if the process that made this claim has ended, or has not touched the claim for
-        ``STALE`` seconds.
-        """
+        """Return True if the claim was abandoned."""
         try:
             touched = path.stat().st_mtime
             holder = json.loads(path.read_text("utf-8"))
@@ -104,7 +97,7 @@ class Claims(AbstractContextManager["Claims"]):
 
     @staticmethod
     def _now(folder: Path) -> float:
-        """Return the time by the clock of the file system, which can be the clock of another machine."""
+        """Return the time by the clock of the file system."""
         mine = folder / f".{secrets.token_hex(8)}.clock"
         mine.touch()
         try:
@@ -141,9 +134,7 @@ class Shared(Protocol):
         """Indices of the parts that are not stored yet."""
 
     def read(self) -> Sequence[int]:
-        """Load all parts that are stored so far. Returns the indices of the parts that were not loaded
-        before.
-        """
+        """Load all stored parts, and return the indices of the parts that were not loaded before."""
 
     def keep(self, found: Any) -> None:
         """Store a part that this process has computed."""
@@ -157,8 +148,6 @@ def shared(
 ) -> None:
     """Compute the missing parts of all ``pending`` sets in repeated passes, until no part is missing.
 
-    If a pass finds no part that this process can claim, wait for other processes before the next pass.
-
     Parameters
     ----------
     pending : sets of parts that are to be computed.
@@ -171,8 +160,7 @@ def shared(
     Raises
     ------
     RuntimeError
-        If ``once`` claimed a part but did not compute it. No other process could compute this part, so the
-        loop would never end.
+        If ``once`` claimed a part but did not compute it.
     """
     with ExitStack() as stack:
         for one in pending:

@@ -1,9 +1,7 @@
 """Fused driver: one compiled loop over releases, for every learner and every privatizer.
 
-The loop calls the same kernels as the stepwise Python loop. The kernels draw noise, assemble tables, plan,
-break ties, and simulate episodes or the counts of batches. The order of calls and the addresses of random
-numbers are also the same, so a fused run equals a stepwise run bit for bit. Bonus, mechanism and mode of
-simulation are selected by integer codes and flags, so the loop is compiled only once.
+The loop calls the same kernels as the stepwise Python loop, in the same order and with the same random
+numbers.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ EXACT, WALK, LOCAL, DECAYING, REPORTS = range(5)
 
 
 class Truth(NamedTuple):
-    """Facts that only the simulation knows: the true environment and its optimal values."""
+    """True environment and its optimal values."""
 
     world: World
     start_values: Floats  # (S,) V*_0
@@ -109,7 +107,7 @@ class Side(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Work arrays. Their contents are not needed after a release."""
+    """Work arrays."""
 
     released: Floats  # (cells,)
     noise: Floats  # (cells,)
@@ -160,11 +158,7 @@ def run_releases(
     truth: Truth, stream: Stream, side: Side, scratch: Scratch, record: Record, environment: Words,
     first: int, last: int, by_batch: bool,
 ) -> None:  # fmt: skip
-    """Simulate the releases ``first`` to ``last - 1``, and the users after each release.
-
-    All state that later calls need is in the arrays of ``stream``, ``side.memory`` and ``record``. Therefore
-    a run can be split into several calls between any two releases.
-    """
+    """Simulate the releases ``first`` to ``last - 1``, and the users after each release."""
     # Arrays are read from their tuples only once, because each access in a loop would update reference
     # counts.
     world, start_values, gaps = truth.world, truth.start_values, truth.gaps

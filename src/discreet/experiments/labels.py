@@ -37,10 +37,7 @@ def privacy_words(guarantee: Any) -> str:
 
 
 def said_options(options: Mapping[str, Any], *first: str | None) -> str:
-    """Return the text of a label that states preset and options, such as `` (paper, bonus_scale=0.1)``.
-
-    An option's name keeps its prefix (``learner.preset``) if the name is ambiguous without it.
-    """
+    """Return the text of a label that states preset and options, such as `` (paper, bonus_scale=0.1)``."""
     bare = [name.rpartition(".")[2] for name in options]
     given = [
         f"{name if short == 'preset' or bare.count(short) > 1 else short}={value}"
@@ -53,10 +50,7 @@ def said_options(options: Mapping[str, Any], *first: str | None) -> str:
 def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
     """Return one label per result, and a string with the options that all results share.
 
-    The labels do not contain the shared options. The string of the shared options can be empty.
-
-    If results of different runs would have the same label and privacy text, their labels also state the
-    settings that differ.
+    Labels of different runs are made distinct by the settings that differ.
     """
     given = [_in_label(result) for result in results]
     shared = {k: v for k, v in given[0].items() if v is not None and all(g.get(k) == v for g in given)}
@@ -70,10 +64,7 @@ def short_labels(results: Sequence[FinishedRun]) -> tuple[list[str], str]:
 
 
 def _in_label(result: FinishedRun) -> dict[str, Any]:
-    """Return the preset and the options that the label of a result names.
-
-    If the user chose the label, the returned dictionary is empty.
-    """
+    """Return the preset and options that the label names; empty if the user chose the label."""
     given = {"preset": result.config.get("preset"), **result.about.options}
     return given if _said(given) in result.label else {}
 
@@ -83,10 +74,7 @@ def _said(given: Mapping[str, Any]) -> str:
 
 
 def _distinct(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[str]:
-    """Return the labels, changed so that different runs have different labels.
-
-    If several runs have the same label, the settings in which they differ are added to their labels.
-    """
+    """Return the labels, extended by settings so that different runs have different labels."""
     groups: dict[tuple[str, str, str], list[int]] = {}
     for i, (result, label) in enumerate(zip(results, labels, strict=True)):
         groups.setdefault((label, privacy_words(result.guarantee), result.environment), []).append(i)
@@ -98,10 +86,7 @@ def _distinct(results: Sequence[FinishedRun], labels: Sequence[str]) -> list[str
 
 
 def _differences(results: Sequence[FinishedRun]) -> list[str]:
-    """Return, for each result, a string with the settings in which the results differ.
-
-    All strings are empty if the results do not differ.
-    """
+    """Return, for each result, a string with the settings in which the results differ."""
     tables = [identity({**result.config, "seed": result.seed}) for result in results]
     keys = {key for table in tables for key in table}
     differing = [key for key in keys if any(table.get(key) != tables[0].get(key) for table in tables)]

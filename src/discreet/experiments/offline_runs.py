@@ -1,12 +1,9 @@
 """Learning a policy from a data set with one private release.
 
-A data set has one of two types. :class:`~discreet.core.trajectories.Trajectories` contains records of users.
-:class:`SimulatedDataset` describes n simulated users of a known MDP who follow a behaviour policy. The counts
-of simulated users are drawn from their exact joint distribution
-(:func:`discreet.envs.rollouts.rollout.batch_counts`). The cost does not grow with n. Secure noise is intended
-for records of real users. If it is used with simulated users, they are simulated one by one.
-
-A learner reads only the release. This module passes the data to the session.
+A data set contains records of users (:class:`~discreet.core.trajectories.Trajectories`), or describes n
+simulated users of a known MDP (:class:`SimulatedDataset`). The counts of simulated users are drawn from their
+exact joint distribution (:func:`discreet.envs.rollouts.rollout.batch_counts`). With secure noise, the users
+are simulated one by one.
 """
 
 from __future__ import annotations
@@ -46,15 +43,15 @@ _CHUNK = 2**16  # number of users that are simulated together
 
 @dataclass(frozen=True, eq=False)
 class SimulatedDataset:
-    """n simulated users of an MDP under a behaviour policy.
+    """Data set of simulated users of an MDP under a behaviour policy.
 
     Parameters
     ----------
     mdp : TabularMDP
     behaviour : deterministic (H, S) or stochastic (H, S, A) policy that the users follow
     users : number of users, n, from 1 to 1e10
-    seed, run : seed and index of the repetition. They determine the users' random numbers, which are
-        independent of those of the noise
+    seed, run : seed and index of the repetition, from which the users' random numbers are derived. The noise
+        has independent random numbers
 
     Raises
     ------
@@ -81,9 +78,7 @@ class SimulatedDataset:
         return self.users
 
     def chunks(self) -> Iterator[Trajectories]:
-        """Yield the users' trajectories in chunks. The users are simulated one by one, so the cost grows with
-        n.
-        """
+        """Yield the users' trajectories in chunks. The users are simulated one by one."""
         for first in range(0, self.users, _CHUNK):
             size = min(_CHUNK, self.users - first)
             yield rollout_batch(self.mdp, self.behaviour, size, self.seed, self.run, first)
@@ -156,8 +151,6 @@ def first_visits_of(
 ) -> KeptRelease:
     """Return one release of the first-visit sums of a data set.
 
-    These sums describe the users' first visits to states, and what follows each first visit.
-
     Parameters
     ----------
     data : trajectories, or simulated users, who are simulated one by one.
@@ -212,8 +205,8 @@ def learn_offline(
         For DecisionPoints, the privatizer must be Central or NoPrivacy.
     randomness : Seeded (simulation) or Secure
     spec : ProblemSpec, optional
-        Public facts: the layout, known rewards, and bounds of returns. If None, the layout of the simulated
-        MDP, with unknown rewards.
+        Public description of the problem: the layout, known rewards, and bounds of returns. If None, the
+        layout of the simulated MDP, with unknown rewards.
 
     Raises
     ------

@@ -1,9 +1,7 @@
-"""Figures of cumulative regret as a function of the number of users, with intervals and a reference line.
+"""Figures of cumulative regret as a function of the number of users.
 
 Every curve is a mean over seeds with a pointwise 95 % band from Student's t. On logarithmic axes the band is
-computed for the logarithm of the regret. The text at the end of a curve, or in the legend, states the
-learner, the trust model and the true epsilon. The dashed reference line shows the regret of the uniform
-policy, which does not learn.
+computed for the logarithm of the regret. The dashed reference line shows the regret of the uniform policy.
 """
 
 from __future__ import annotations
@@ -52,8 +50,8 @@ def draw_regret(
 
     scale : "log" (both axes are logarithmic) or "linear".
 
-    All results must have the same environment. Returns a list with one tuple per curve: (height of the
-    curve's last point, name, colour). The list is the input of :func:`~discreet.utils.plot_style.label_ends`.
+    All results must have the same environment. Returns one tuple per curve: (height of the curve's last
+    point, name, colour), the input of :func:`~discreet.utils.plot_style.label_ends`.
     """
     checks.choice("scale", scale, ("log", "linear"))
     _comparable(results)
@@ -102,15 +100,12 @@ def draw_regret(
 
 
 def _width(i: int, curves: int) -> float:
-    """Return the width of the line of curve ``i``.
-
-    Curves drawn later are thinner, so that overlapping curves are all visible.
-    """
+    """Return the width of the line of curve ``i``."""
     return 1.4 if curves < 2 else 2.4 - 1.2 * i / (curves - 1)
 
 
 def _folded(said: str, width: float) -> str:
-    """Return the text with line breaks, so that no line has more than ``width`` characters."""
+    """Return the text with line breaks, with at most ``width`` characters per line."""
     return "\n".join(textwrap.fill(line, int(width)) for line in said.split("\n"))
 
 
@@ -141,11 +136,10 @@ def regret_figure(
     results : results of runs on the same environment.
     path : file to which the figure is saved (.png, .pdf or .svg), or None.
     scale : "log" or "linear".
-    title : first line of the title; by default, the name of the environment. The second line of the title
-        describes the band.
+    title : first line of the title; by default, the name of the environment.
     style : file with a matplotlib style, which takes precedence over the library's style.
     columns : width of the figure in columns of a journal, 1 or 2; the font is then small. If None, the figure
-        is 7 inches wide, for screens.
+        is 7 inches wide.
     journal : journal that defines the width of a column (a key of
         :data:`~discreet.utils.plot_style.JOURNALS`).
 

@@ -16,16 +16,12 @@ _CELLS = 40  # width of the text bar, in characters
 
 @contextmanager
 def shown(progress: bool | Progress, title: str, total: int) -> Iterator[Progress | None]:
-    """Yield a progress callback: ``progress`` if it is a function, or the callback of a bar if it is True.
-
-    If ``progress`` is False, yield None.
+    """Yield the callback of a progress bar, the function ``progress``, or None if ``progress`` is False.
 
     Parameters
     ----------
     title : text beside the bar.
     total : number of users in all runs together.
-
-    In a notebook without ipywidgets, the bar is one line of text that is rewritten in place.
     """
     if progress is False:
         yield None
@@ -59,7 +55,7 @@ def shown(progress: bool | Progress, title: str, total: int) -> Iterator[Progres
 
 
 class _Plain:
-    """Progress bar as one line of text on standard error, which is rewritten after each percent."""
+    """Progress bar as one line of text on standard error, rewritten after each percent."""
 
     def __init__(self, title: str, total: int) -> None:
         self.title, self.total, self.percent = title, total, -1
@@ -76,6 +72,6 @@ class _Plain:
                 sys.stderr.flush()
 
     def end(self) -> None:
-        """Write a newline, so that the last state of the bar stays visible."""
+        """Write a newline after the bar."""
         sys.stderr.write("\n")
         sys.stderr.flush()

@@ -1,8 +1,4 @@
-"""Configurations that reproduce runs made from Python objects, if possible.
-
-The registry stores the names and options of environments built by ``discreet.make``. It also finds the
-registered names of learners and privatizers.
-"""
+"""Configurations that reproduce runs made from Python objects, if all objects have registered names."""
 
 from __future__ import annotations
 
@@ -41,7 +37,7 @@ class Recipe:
 
 
 def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
-    """Describe a set-up by registered names, or by the ``repr`` of its objects if a part has no name."""
+    """Describe an experiment by registered names, or by the ``repr`` of objects without a name."""
     environment = remembered(setup.mdp)
     learner, privatizer = named("learner", setup.learner), named("privatizer", setup.privatizer)
     said = {
@@ -76,14 +72,7 @@ def recipe(setup: PreparedRun, seed: int, seeds: int) -> Recipe:
 def _preset(
     learner: RegisteredPart | None, privatizer: RegisteredPart | None
 ) -> tuple[str | None, dict[str, Any]]:
-    """Return the preset of the configuration, and options that set the presets of single parts.
-
-    If the same preset applies to both parts, the options are empty. Otherwise the preset is None, and each
-    part with a preset has an option ``learner.preset`` or ``privatizer.preset``.
-
-    The reason is that the preset of a configuration applies to both learner and privatizer if both have a
-    preset of this name.
-    """
+    """Return the preset of the configuration, and options that set the presets of single parts."""
     parts = {"learner": learner or RegisteredPart(""), "privatizer": privatizer or RegisteredPart("")}
     asked = {kind: part.preset for kind, part in parts.items()}
     for word in dict.fromkeys((*asked.values(), None)):
@@ -99,11 +88,7 @@ def _is_fixed(name: str, learner: RegisteredPart, privatizer: RegisteredPart) ->
 
 
 def _own_options(part: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass object that differ from their defaults and have simple values.
-
-    A simple value is a boolean, a number or a string. If ``part`` is not a dataclass object, the result is
-    empty.
-    """
+    """Return the fields of a dataclass object that differ from their defaults and have simple values."""
     if not dataclasses.is_dataclass(part) or isinstance(part, type):
         return {}
     now = {one.name: getattr(part, one.name, None) for one in dataclasses.fields(part) if one.init}
@@ -125,7 +110,7 @@ def _objects_table(
 ) -> dict[str, Any]:
     """Return a table for a run that cannot be repeated from a file.
 
-    The table states the reason: the parts ``own`` have no registered names.
+    own : parts without a registered name.
     """
     table = {
         "form": OBJECTS,

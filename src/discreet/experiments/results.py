@@ -1,20 +1,14 @@
 """Results of a run over several seeds, in memory and on disk.
 
-A folder contains one run. Its files are ``config.toml`` (the configuration that repeats the run),
-``guarantee.json`` (the privacy statement), ``about.json`` (labels and reference values), and one file per
-seed, such as ``seeds/run-00007.parquet``. A seed's file has the columns ``run, episode, regret, gap_regret``,
-and one row for each recorded number of users. Every file is written under a temporary name and then renamed.
-Therefore no file is ever incomplete, and a seed is finished if its file exists. If a folder belongs to
-another configuration or was computed by other compiled code, ``ValueError`` is raised and the folder is not
-changed.
+The folder of a run has the files ``config.toml`` (the configuration that repeats the run), ``guarantee.json``
+(the privacy statement), ``about.json`` (labels and reference values), and one file per seed, such as
+``seeds/run-00007.parquet``. Every file is written under a temporary name and then renamed, so no file is
+incomplete.
 
-In memory, regrets and values are in the reward units of the environment. The Parquet files contain regrets
-for rewards that are mapped to [0, 1]. Divide these regrets by ``reward_scale`` in ``about.json`` to obtain
-the environment's units. The scale is 1, except for environments from Gymnasium whose rewards are not all in
-[0, 1].
-
-Regret is computed from the true MDP and the exact data of simulated users. The privacy guarantee does not
-protect it.
+In memory, regrets are in the reward units of the environment. The Parquet files contain regrets for rewards
+that are mapped to [0, 1]; divide them by ``reward_scale`` in ``about.json`` to obtain the environment's
+units. The privacy guarantee does not protect regret, which is computed from the exact data of simulated
+users.
 """
 
 from __future__ import annotations
@@ -60,7 +54,7 @@ def _seeds(count: int) -> str:
 
 @dataclass(frozen=True)
 class About:
-    """Facts that all seeds of a run share.
+    """Description that all seeds of a run share.
 
     Parameters
     ----------
@@ -94,13 +88,11 @@ class About:
         cls, setup: PreparedRun, config: Mapping[str, Any] | None = None, label: str | None = None,
         described: Recipe | None = None,
     ) -> About:  # fmt: skip
-        """Collect the shared facts of a set-up.
-
-        The names come from the configuration if there is one, otherwise from the objects.
+        """Return the description of an experiment. The names come from ``config`` if it is given.
 
         label : label that the user chose; by default, the learner with its preset and options.
 
-        described : result of :func:`~discreet.experiments.recipes.recipe` for this set-up, if it exists.
+        described : result of :func:`~discreet.experiments.recipes.recipe` for this experiment, if it exists.
         """
         name, privatizer = type(setup.learner).__name__, type(setup.privatizer).__name__
         given, own = setup.label, label
@@ -131,17 +123,14 @@ class About:
         return " ".join(filter(None, (self.guarantee.statement, self.privacy_note)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without the guarantee. The note is absent if it is empty."""
+        """Return the fields as JSON values, without the guarantee."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "guarantee"}
         return fields if self.privacy_note else {k: v for k, v in fields.items() if k != "privacy_note"}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of one result, which is printed as one row of a table.
-
-    Regrets are cumulative over all users, in the environment's units of reward.
-    """
+    """Summary of one result, with cumulative regrets in the environment's units of reward."""
 
     learner: str
     privatizer: str
@@ -205,7 +194,7 @@ class Result:
         cls, setup: PreparedRun, seed: int, runs: Iterable[SeedRun],
         config: Mapping[str, Any] | None = None, label: str | None = None,
     ) -> Result:  # fmt: skip
-        """Create the result of the repetitions ``runs`` of ``setup`` under ``seed``.
+        """Create the result of the repetitions ``runs`` of the experiment ``setup`` under ``seed``.
 
         Parameters
         ----------
@@ -286,7 +275,7 @@ class Result:
 
     @property
     def users(self) -> int:
-        """K, the number of users."""
+        """Number of users K."""
         return int(self.episodes[-1])
 
     @property
@@ -306,9 +295,7 @@ class Result:
 
     @property
     def late_share(self) -> float:
-        """Mean regret per user in the last quarter of users, divided by the uniform policy's regret
-        per user.
-        """
+        """Mean regret per user in the last quarter of users, divided by that of the uniform policy."""
         start = int(np.searchsorted(self.episodes, 0.75 * self.users, side="right")) - 1
         before = (0, np.zeros(len(self.runs))) if start < 0 else (self.episodes[start], self.regret[:, start])
         users = self.users - int(before[0])
@@ -319,9 +306,7 @@ class Result:
         return lost / users / gap
 
     def summary(self) -> Summary:
-        """Return a summary: mean and median of the final regret with intervals, reference values, and
-        duration.
-        """
+        """Return a summary: mean and median of final regret with intervals, reference values, duration."""
         return Summary(
             self.learner,
             self.privatizer,
@@ -383,8 +368,7 @@ class Result:
         }
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the curves as a data frame in long form: one row for each repetition and recorded number of
-        users.
+        """Return the curves as a data frame with one row for each repetition and recorded number of users.
 
         * Columns of the curve: run, episode, regret, gap_regret (in the environment's units of reward).
         * Columns of the run: label, learner, preset, options, privatizer and environment.
@@ -422,10 +406,10 @@ class Result:
         columns: int | None = None,
         journal: str = "nature",
     ) -> Figure:
-        """Plot the cumulative regret of this result and of ``others``; save the figure if ``path`` is given.
+        """Plot the cumulative regret of this result and of ``others``.
 
-        :func:`discreet.experiments.regret_figure` describes the arguments ``scale``, ``style``, ``columns``
-        and ``journal``.
+        If ``path`` is given, the figure is saved. See :func:`discreet.experiments.regret_figure` for
+        ``scale``, ``style``, ``columns`` and ``journal``.
         """
         from discreet.experiments.plots import regret_figure
 
@@ -437,10 +421,8 @@ class Result:
         """Compare the final regrets of this result and another result, seed by seed.
 
         Returns statistics of the differences (this result minus the other) over the seeds that both results
-        have.
-
-        Raises ``ValueError`` unless both results have the same environment (name and optimal value), K and
-        seed. Otherwise, their simulated users would differ.
+        have. Raises ``ValueError`` unless both results have the same environment (name and optimal value), K
+        and seed.
         """
         if not isinstance(other, Result):
             raise ValueError(f"other = {checks.said(other)}: must be a Result")
@@ -466,8 +448,7 @@ class Result:
 
     @classmethod
     def load(cls, path: Path | str, seeds: int | None = None) -> Result:
-        """Read the result in the folder ``path``: all finished repetitions, or only those among the first
-        ``seeds``.
+        """Read the finished repetitions in ``path``, or only those among the first ``seeds``.
 
         Raises ``ValueError`` if ``path`` is not a result folder, or if none of its seeds is finished.
         """
@@ -490,7 +471,7 @@ class RunFolder:
     def create(cls, path: Path, table: Mapping[str, Any], about: About) -> RunFolder:
         """Create the folder, or open an existing folder with the same configuration, code and guarantee.
 
-        Raises ``ValueError`` before anything is written if the folder belongs to another run.
+        Raises ``ValueError`` if the folder belongs to another run.
         """
         folder = cls(path)
         if path.exists() and not path.is_dir():
@@ -549,12 +530,11 @@ class RunFolder:
         return self.path / _SEEDS
 
     def new_of(self, others: Sequence[RunFolder]) -> dict[int, RunFolder]:
-        """Find the repetitions that other folders of the same run have and this folder lacks. Nothing is
-        written.
+        """Return the repetitions that other folders of the same run have and this folder lacks.
 
-        Returns a dictionary that maps each such repetition to a folder that contains it. Raises
-        ``ValueError`` if a folder belongs to another run or cannot be read. Also raises it if two folders,
-        including this one, have different numbers for the same repetition.
+        The result maps the index of each such repetition to a folder that contains it. Raises ``ValueError``
+        if a folder belongs to another run or cannot be read, or if two folders have different numbers for the
+        same repetition.
         """
         have: dict[int, RunFolder] = dict.fromkeys(self.runs(), self)
         for other in others:
@@ -578,13 +558,13 @@ class RunFolder:
             mine.write(folder.read(run))
 
     def runs(self) -> tuple[int, ...]:
-        """Return the indices of the finished repetitions. Files that are still being written are ignored."""
+        """Return the indices of the finished repetitions."""
         folder = self.path / _SEEDS
         names = (_SEED_FILE.fullmatch(entry.name) for entry in folder.iterdir()) if folder.is_dir() else ()
         return tuple(sorted(int(name.group(1)) for name in names if name))
 
     def seed_path(self, run: int) -> Path:
-        """Return the path of a repetition's file. The file need not exist."""
+        """Return the path of a repetition's file."""
         return self.path / _SEEDS / f"run-{run:05d}.parquet"
 
     def write(self, seed_run: SeedRun) -> None:
@@ -652,10 +632,7 @@ def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> 
 
 
 def _same_guarantee(path: Path, there: Mapping[str, Any] | None, here: Guarantee) -> None:
-    """Raise ``ValueError`` unless a folder's guarantee equals this guarantee.
-
-    The stored statement can have the wording of an earlier version of the library.
-    """
+    """Raise ``ValueError`` unless a folder's guarantee equals this guarantee."""
     earlier = of_guarantee(here, OLDEST)
     older = {name: value for name, value in earlier.items() if name != "holds_if_seed_is_guessed"}
     known = (here.to_dict(), earlier, older)

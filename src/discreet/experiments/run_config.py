@@ -1,9 +1,7 @@
 """Configuration of a run as TOML: all settings that are needed to repeat the run.
 
 A configuration contains only names and options; :mod:`discreet.experiments.build_run` builds objects from
-them. The *identity* of a configuration determines whether results can be stored in the same folder. It
-excludes the number of seeds, because seeds can be added to a folder later. It includes the hash of the
-compiled code, so that results of different kernels are never mixed.
+them.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class RunConfig:
     env, learner, privatizer : str
         Names in the registry (``discreet list``).
     episodes : int
-        K, the number of users, at least 1.
+        Number of users K, at least 1.
     seeds, seed : int
         Number of repetitions, and seed of the run. Repetition i derives its random numbers from (seed, i).
     epsilon, delta : float or None
@@ -55,13 +53,13 @@ class RunConfig:
         Options of the learner and the privatizer, and options of the environment. If both the learner and the
         privatizer have an option X, its name must be ``learner.X`` or ``privatizer.X``.
     by : "auto", "episode" or "batch"
-        Mode of simulation. Batch simulation is much faster, and its results have the same distribution as
-        those of user-by-user simulation.
+        Mode of simulation. Batch simulation is much faster than user-by-user simulation, and its results have
+        the same distribution.
     plugins : tuple of str
         Modules that are imported first because they register additional names.
     label : str or None
-        Name of the run in figures and tables; by default, learner, preset and options. The label is not part
-        of the identity of the run.
+        Name of the run in figures and tables. None: learner, preset and options. The label is not part of the
+        identity of the run.
     """
 
     env: str = "riverswim"
@@ -135,9 +133,7 @@ class RunConfig:
         return cls.from_table(tuned(read_toml(path), path.parent))
 
     def to_table(self) -> dict[str, Any]:
-        """Return the settings as TOML values. Options are sorted by name. Settings that are None or empty are
-        omitted.
-        """
+        """Return the settings as TOML values. Settings that are None or empty are omitted."""
         table: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
@@ -154,15 +150,12 @@ class RunConfig:
 
     @property
     def key(self) -> str:
-        """Hash of all settings except the number of seeds and the label, as eight hexadecimal digits.
-
-        Two configurations with the same key describe the same run.
-        """
+        """Hash of all settings except the number of seeds and the label, as eight hexadecimal digits."""
         return table_key(self.to_table())
 
     @property
     def name(self) -> str:
-        """Readable name of the run's folder. It ends with :attr:`key`, so it is unique."""
+        """Name of the run's folder, which ends with :attr:`key`."""
         parts = [self.env, self.learner, self.privatizer]
         if self.epsilon is not None:
             parts.append(f"eps{self.epsilon:g}")
@@ -174,14 +167,12 @@ class RunConfig:
 def tuned(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return a table of settings in which a tuning is replaced by the learner and options of the tuning.
 
-    A table can name a file of ``discreet tune``: ``tuning = "FILE"``. The learner, the preset, the plug-ins
-    and the options of this file then apply, except for settings in the table itself. If the table is the file
-    of a tuning, it is returned without the description of the tuning.
+    ``tuning = "FILE"`` in ``table`` names a file of ``discreet tune``. The learner, preset, plug-ins and
+    options of this file apply, except for settings that ``table`` has.
 
     folder : folder in which a relative path begins.
 
-    Raises ``ValueError`` if the file does not describe a tuning, or if the table names another
-    learner.
+    Raises ``ValueError`` if the file does not describe a tuning, or if the table names another learner.
     """
     own = {key: value for key, value in table.items() if key != TUNING}
     name = table.get(TUNING)
@@ -202,9 +193,7 @@ def tuned(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def cannot_repeat(own: list[str]) -> str:
-    """Return a string for runs that a file cannot repeat, because parts of them have no registered name.
-
-    The string names these parts, and says what the user can do.
+    """Return an error text for a run that a file cannot repeat, because parts of it have no registered name.
 
     - own : names of the parts.
     """
@@ -237,10 +226,9 @@ def table_key(table: Mapping[str, Any]) -> str:
 
 
 def identity(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those entries of a configuration table on which the result of each seed depends.
+    """Return the entries of a configuration table on which the result of each seed depends.
 
-    The result is a flat table with dotted keys. It includes the hash of the kernels if ``table`` records this
-    hash.
+    The result is a flat table with dotted keys, without the number of seeds.
     """
     flat = {
         key: list(value) if isinstance(value, tuple) else value
@@ -262,9 +250,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a stored table in which nested tables of options are replaced by options with dotted
-    names (``learner.X``).
-    """
+    """Return a copy of a stored table with flat option names (``learner.X``) instead of nested tables."""
     return {
         key: flat_options(key, value) if key in ("options", "env_options") else value
         for key, value in table.items()

@@ -1,10 +1,8 @@
 """Ranges in which the options of a learner are searched (:mod:`discreet.experiments.tuning`).
 
-The registry contains the types of options, but not their useful ranges. Therefore numbers are searched only
-if :data:`RANGES` or the learner's class has a range for them, such as ``SEARCH = {"rate": (0.01, 1.0)}``.
-Options with a list of values (``true or false``, ``'lp' or 'raw'``) are searched over this list.
-:data:`NOT_SEARCHED` lists the options that are never searched by default, each with the reason. An option
-that the user names is searched in any case.
+A number is searched if :data:`RANGES` or the learner's class has a range for it, such as ``SEARCH = {"rate":
+(0.01, 1.0)}``. An option with a list of values (``true or false``, ``'lp' or 'raw'``) is searched over this
+list. :data:`NOT_SEARCHED` lists the options that are searched only if the user names them.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ class Range:
         return f"{self.low:g} to {self.high:g}, {'log-uniform' if self.log else 'uniform'}"
 
     def at(self, place: float) -> Any:
-        """Return the value at a position in [0, 1) of the range. Numbers are rounded to four digits."""
+        """Return the value at a position in [0, 1) of the range."""
         if self.values:
             return self.values[int(place * len(self.values))]
         if self.log:
@@ -172,7 +170,7 @@ def search_space(
 
 
 def usual_space(learner: str) -> dict[str, Range]:
-    """Return the ranges of the options that are searched if the user names no option.
+    """Return the ranges of the options that are searched by default.
 
     learner : name in the registry.
     """
@@ -228,11 +226,10 @@ def _range(name: str, value: Any, annotation: Any) -> Range:
 
 
 def draw(space: Mapping[str, Range], seed: int, trial: int, attempt: int = 0) -> dict[str, Any]:
-    """Return the options of one trial. Each option is drawn with probability 1/2, and otherwise keeps its
-    default.
+    """Return the options of one trial.
 
-    If no option would be drawn, all options are drawn. The numbers depend only on the arguments and on the
-    name of each option. Therefore a trial stays the same when trials are added or another option is searched.
+    Each option is drawn with probability 1/2, and otherwise keeps its default. If no option would be drawn,
+    all options are drawn.
 
     Parameters
     ----------

@@ -1,8 +1,4 @@
-"""Regret curve of one seed, and interfaces of prepared and finished runs.
-
-The modules for labels, figures, results and workers use the interfaces :class:`PreparedRun` and
-:class:`FinishedRun`. Therefore they do not need to import the modules that simulate.
-"""
+"""Regret curve of one seed, and interfaces of prepared and finished runs."""
 
 from __future__ import annotations
 
@@ -53,7 +49,10 @@ class SeedRun:
 
 
 class PreparedRun(Protocol):
-    """Interface of a checked experiment; see :class:`~discreet.experiments.simulate.Setup`."""
+    """Interface of an experiment that is ready to be simulated.
+
+    See :class:`~discreet.experiments.simulate.Setup`.
+    """
 
     @property
     def mdp(self) -> TabularMDP:
@@ -69,7 +68,7 @@ class PreparedRun(Protocol):
 
     @property
     def episodes(self) -> int:
-        """K, the number of users."""
+        """Number of users K."""
 
     @property
     def by(self) -> By:
@@ -100,9 +99,7 @@ class PreparedRun(Protocol):
 
 
 class SharedFacts(Protocol):
-    """Interface of the facts about a result for labels and figures; see
-    :class:`~discreet.experiments.results.About`.
-    """
+    """Interface of the description of a result; see :class:`~discreet.experiments.results.About`."""
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -110,13 +107,11 @@ class SharedFacts(Protocol):
 
     @property
     def reward_scale(self) -> float:
-        """Factor that converts regret in the environment's units of reward to regret for rewards mapped to
-        [0, 1].
-        """
+        """Factor that converts regret in the environment's reward units to regret for rewards in [0, 1]."""
 
 
 class FinishedRun(Protocol):
-    """Interface of a result for labels and figures; see :class:`~discreet.experiments.results.Result`."""
+    """Interface of a result; see :class:`~discreet.experiments.results.Result`."""
 
     @property
     def episodes(self) -> Ints:
@@ -140,7 +135,7 @@ class FinishedRun(Protocol):
 
     @property
     def about(self) -> SharedFacts:
-        """Facts that all seeds share."""
+        """Description that all seeds share."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -156,7 +151,7 @@ class FinishedRun(Protocol):
 
     @property
     def users(self) -> int:
-        """K, the number of users."""
+        """Number of users K."""
 
     @property
     def optimal_value(self) -> float:

@@ -1,16 +1,12 @@
 """Simulation of the interaction between users and a learner, with three implementations of different speed.
 
-* ``episode``, stepwise: the loop of :mod:`discreet.mechanisms.interfaces` in Python. It simulates one user at
-  a time, for any learner and any privatizer.
-* ``episode``, fused: one compiled loop with the same kernels. The results are bit for bit the same as with
-  the stepwise loop.
-* ``batch``: the counts of all users between two policy updates are drawn by multinomial draws from their
-  exact joint distribution. The cost of a run then depends on the number of batches, not on the number of
-  users. The results have the same distribution as with the other two implementations.
+* ``episode``, stepwise: a Python loop that simulates one user at a time, for any learner and any privatizer.
+* ``episode``, fused: one compiled loop with bit for bit the same results.
+* ``batch``: the counts of all users between two policy updates are drawn from their exact joint distribution.
+  The results have the same distribution as with the other two implementations.
 
-Regret is the exact sum over users of V*_0(s_0) - V^pi_0(s_0). Here pi is the policy of the user, and the
-values are those of the true MDP. Regret describes the experiment, and the privacy guarantee does not protect
-it.
+Regret is the exact sum over users of V*_0(s_0) - V^pi_0(s_0), where pi is the policy of the user, and the
+values are those of the true MDP. Regret is not released, and the privacy guarantee does not protect it.
 """
 
 from __future__ import annotations
@@ -80,9 +76,7 @@ _clock = time.perf_counter
 
 
 def recorded(candidates: Ints, most: int = MAX_RECORDED) -> Ints:
-    """Select at most ``most`` of the ascending candidates, log-spaced; the last candidate is always
-    selected.
-    """
+    """Return at most ``most`` of the ascending candidates, log-spaced, including the last candidate."""
     if candidates.size <= most:
         return candidates
     wanted = np.geomspace(1.0, float(candidates[-1]), most)
@@ -92,7 +86,7 @@ def recorded(candidates: Ints, most: int = MAX_RECORDED) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """Prepared experiment: the checked parts of a run, and the true values for the regret.
+    """Experiment whose arguments were checked, with the true values for the regret.
 
     Parameters
     ----------
@@ -102,10 +96,9 @@ class Setup:
         K, the number of users.
     by : "auto", "episode" or "batch"
         ``auto`` simulates by batches if the learner's schedule has at least 50 users per batch on average.
-        Sums of features are computed from the H R S transition counts of a batch. For such sums, ``auto``
-        simulates by batches only if there are at most 2^26 counts, and ``batch`` raises ``ValueError`` if
-        there are more. First visits, returns of groups and clipped rewards cannot be computed from transition
-        counts. If the query contains any of these, every user is simulated, for every value of ``by``.
+        For sums of features, there must also be at most 2^26 transition counts H R S; ``batch`` raises
+        ``ValueError`` if there are more. If the query contains first visits, returns of groups or clipped
+        rewards, every user is simulated for every value of ``by``.
     stepwise : bool
         If True, use the stepwise Python loop even if the compiled loop supports the experiment.
     """
@@ -181,18 +174,12 @@ class Setup:
 
     @property
     def compiled(self) -> Any:
-        """Learner without a static type.
-
-        Compiled loops use attributes of the learner that are not in its protocol.
-        """
+        """Learner without a static type, for compiled loops."""
         return self.learner
 
     @cached_property
     def exploring(self) -> Ints:
-        """(releases, E) number of users in each batch who follow each of the learner's E explorers.
-
-        These numbers are public.
-        """
+        """(releases, E) number of users in each batch who follow each of the E exploring policies."""
         count = self.compiled._exploring
         batches = itertools.pairwise(self.times.tolist())
         sizes = [count(first, end - first, self.spec) for first, end in batches]
@@ -213,22 +200,20 @@ class Setup:
 
     @property
     def _flow(self) -> int:
-        """Number of transition counts that must be stored to simulate a batch; 0 if the query consists of
-        counts.
-        """
+        """Number of transition counts that a batch needs; 0 if the query consists of counts."""
         if not hasattr(self.query, "simulated"):
             return 0
         return self.mdp.horizon * self.mdp.layout.rows * self.mdp.states
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """Mechanism that the privatizer makes for this learner; all seeds use the same mechanism."""
+        """Mechanism that the privatizer makes for this learner."""
         mechanism: Mechanism = self.privatizer.mechanism(self.query, self.schedule, Seeded(0, 0))
         return mechanism
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Privacy guarantee of the mechanism; it does not depend on data."""
+        """Privacy guarantee of the mechanism."""
         return self.mechanism.guarantee
 
     @property
@@ -255,7 +240,7 @@ class Setup:
     def error_steps(self) -> tuple[Ints, Floats]:
         """Error bounds of the learner, for the n intervals of the schedule in which the noise is constant.
 
-        These are the (n,) numbers of users at which the intervals end, and an array with one row of bounds
+        The value is the (n,) numbers of users at which the intervals end, and an array with one row of bounds
         per interval.
         """
         assert isinstance(self.mechanism, CountMechanism)
@@ -301,11 +286,7 @@ class Setup:
         return np.unique(np.round(wanted).astype(np.int64))
 
     def start(self, randomness: Seeded) -> Session:
-        """Start a new session.
-
-        If the privatizer can propose a mechanism, the session is created from :attr:`mechanism`. Otherwise,
-        the privatizer creates the session.
-        """
+        """Start a new session."""
         if isinstance(self.privatizer, Proposes):
             return session_of(self.mechanism, randomness)
         session: Session = self.privatizer.start(self.query, self.schedule, randomness)
@@ -401,11 +382,7 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
 
 
 def _in_order(terms: Floats) -> float:
-    """Return the sum of the terms, added one after the other, as compiled code adds them.
-
-    With this order, results are bit for bit the same. NumPy's ``cumsum`` is fast, which matters because a
-    learner can make thousands of plans.
-    """
+    """Return the sum of the terms, added in the same order as in compiled code."""
     return float(np.cumsum(terms)[-1])
 
 
@@ -419,12 +396,7 @@ def _record(
 
 
 def _added_at_once(setup: Setup, session: Session) -> bool:
-    """Return True if the sums of all further plans of a batch can be submitted together.
-
-    This is possible if the plan affects only the users' actions. The sums of several plans are then the sums
-    of one mixed batch, so one call can submit thousands of plans. It is not possible if the plan determines
-    which sums are released.
-    """
+    """Return True if the sums of all further plans of a batch can be submitted together."""
     counted = isinstance(setup.query, CountQuery) and not setup.query.steered
     return counted and setup.privatizer.trust != "local" and reports_of(session) is None
 
@@ -465,7 +437,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
 
 
 def _fused_side(setup: Setup, randomness: Seeded) -> Any:
-    """Return the arguments of the compiled loop for the learner: its public knowledge and its state."""
+    """Return the arguments of the compiled loop for the learner."""
     from discreet.experiments import fused_driver_kernels as drivers
     from discreet.learners.estimation.model_kernels import REWARD_ABSENT, REWARD_CENTERED, REWARD_SUMS
 
@@ -539,10 +511,7 @@ def _fused_scratch(setup: Setup, stream: int) -> Any:
 
 @dataclass(frozen=True)
 class _Here:
-    """Task that simulates repetitions in a thread of this process.
-
-    Several threads run in parallel, because compiled loops release the interpreter lock.
-    """
+    """Task that simulates repetitions in a thread of this process."""
 
     setup: Setup
     seed: int
@@ -564,12 +533,9 @@ def iterate_runs(
 ) -> Iterator[SeedRun]:
     """Simulate the listed repetitions, and yield the result of each when it is done.
 
-    The results do not depend on the engine or on the number of workers. Fused runs are executed in threads of
-    this process, because the kernels release the interpreter lock. Stepwise runs are executed in worker
-    processes. If ``workers`` is not given, runs first execute in this process. Worker processes are started
-    when these runs have taken as long as the start of a process. If ``executor`` is given, it executes all
-    runs. ``progress(run, users)`` can be called from other threads. ``take`` is called once for each run,
-    just before the run begins. If it returns False, the run is left out.
+    Fused runs are executed in threads of this process. Stepwise runs begin in this process, and continue in
+    worker processes if they take long or if ``workers`` is given. If ``executor`` is given, it executes all
+    runs. ``take`` is called before each run; if it returns False, the run is left out.
     """
     checks.integer("seed", seed, 0)
     wanted = processors() if workers is None else checks.integer("workers", workers, 1)
@@ -614,7 +580,7 @@ def iterate_runs(
 
 
 def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
-    """Warn if a run plans often and is expected to take long. The warning names faster settings.
+    """Warn if a run plans often and is expected to take long.
 
     turns : number of runs that one worker simulates one after the other.
     """
@@ -657,11 +623,7 @@ class _Outgrown(Exception):
 def _here_while_quick(
     setup: Setup, seed: int, runs: Sequence[int], progress: Progress | None, mine: Callable[[int], bool]
 ) -> Iterator[SeedRun]:
-    """Simulate runs in this process until they have taken about as long as worker processes need to start.
-
-    The run in progress is then stopped. The caller must simulate this run again, followed by the remaining
-    runs.
-    """
+    """Simulate runs in this process until they have taken as long as worker processes need to start."""
     spent = 0.0
     for i, run in enumerate(runs):
         if not mine(run):
@@ -681,12 +643,7 @@ def _here_while_quick(
 def _impatient(
     progress: Progress | None, episodes: int, left: float, first: list[float], run: int, users: int
 ) -> None:
-    """Report progress, and raise ``_Outgrown`` if a run has taken more than ``left`` seconds since its first
-    report.
-
-    The time before the first report is not counted. It is mostly spent loading code, and worker processes
-    must load the code too.
-    """
+    """Report progress, and raise ``_Outgrown`` ``left`` seconds after the first report of a run."""
     if not first:
         first.append(_clock())
     if _clock() - first[0] > left and users < episodes:
@@ -703,10 +660,7 @@ def _in_processes(
     progress: Progress | None,
     mine: Callable[[int], bool],
 ) -> Iterator[SeedRun]:
-    """Simulate runs in worker processes.
-
-    If processes cannot be started, warn and simulate the runs in this process, one after another.
-    """
+    """Simulate runs in worker processes, or in this process with a warning if processes cannot be started."""
     sent = packed(setup, f"workers = {workers}")
     done: set[int] = set()
     try:
@@ -767,26 +721,23 @@ def simulate(
     mdp : TabularMDP or ContextWorld. The environment, such as ``dr.make("riverswim")``.
     learner, privatizer : frozen dataclass objects
         The learner and the privatizer, such as ``dr.DPUCBVI()`` and ``dr.Central(epsilon=1.0)``.
-    episodes : int. K, the number of users in one run, at most 1e10. Each user has one episode.
+    episodes : int. K, the number of users in one run, at most 1e10.
     seeds, seed : int
         Number of repetitions, and the seed from which the random keys of all repetitions are derived.
     by : "auto", "episode" or "batch"
         "episode" simulates each user. "batch" draws the counts of all users between two policy updates from
         their exact distribution. "auto" selects the faster mode.
     workers : int, optional
-        Number of parallel runs (default: the number of processors). Runs with the Python loop start in this
-        process, and continue in worker processes after two seconds. The results do not depend on ``workers``.
+        Number of parallel runs (default: the number of processors). The results do not depend on ``workers``.
     stepwise : bool
-        If True, use the stepwise Python loop. It is slower than the compiled loop, and its results are bit
-        for bit the same.
+        If True, use the stepwise Python loop. The results are bit for bit the same as with the compiled loop.
     progress : bool or callable
-        If True, show a bar on standard error, also in notebooks. A function is called with (run, number of
-        users simulated so far), possibly from other threads.
+        If True, show a bar on standard error. A function is called with (run, number of users simulated so
+        far), possibly from other threads.
     executor : concurrent.futures.Executor or Engine, optional
         Executes the runs instead of threads and processes of this machine. Examples are an executor of loky
         or mpi4py, Dask's ``client.get_executor()``, and ``dr.experiments.open_engine("ray")``. ``workers`` is
-        then the number of tasks that the executor runs in parallel. The results are bit for bit the same. The
-        caller must close the executor.
+        then the number of parallel tasks. The caller must close the executor.
     label : name of the run in figures and tables; by default, the learner, its preset and its options
 
     Returns

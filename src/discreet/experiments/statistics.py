@@ -1,10 +1,8 @@
 """Statistics over seeds: means, medians and paired differences, each with a 95 % interval.
 
-The interval of a mean is a Student's t interval. It is exact for normally distributed values, and accurate
-enough in practice with at least about eight seeds. The ends of the interval of a median are two order
-statistics. This interval has at least the stated coverage for every distribution. At 95 %, it needs at least
-six seeds. With fewer seeds, the interval is omitted and a dash is printed. These methods use no random
-numbers.
+The interval of a mean is Student's t interval. The ends of the interval of a median are two order statistics,
+with at least the stated coverage for every distribution. At 95 %, the interval of a median needs at least six
+seeds, and is otherwise omitted.
 
 Sources: Conover, Practical Nonparametric Statistics, section 3.2 (order statistics); Fisher (1935; sign
 flips).
@@ -67,15 +65,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class Paired:
-    """Statistics of the differences between two results, seed by seed. Under the same seed, both have the
-    same users.
+    """Statistics of the differences between two results, seed by seed.
 
     Parameters
     ----------
     mean, median : mean and median of the differences (this result minus the other), with intervals.
     below, above : numbers of seeds for which this result was lower, and higher, than the other.
     p_value : p-value of the two-sided test that the differences are symmetric about 0; None with one seed.
-        The test enumerates all sign flips if there are at most 16 seeds; otherwise it is Student's t test.
+        See :func:`sign_flip_test`.
     """
 
     mean: Interval
@@ -129,9 +126,8 @@ def ratio_interval(
 ) -> Interval:
     """Return the ratio of the means of two vectors of n paired values, with an interval.
 
-    To first order, the error of the logarithm of the ratio equals the error of the mean over i of this_i /
-    mean(this) - other_i / mean(other). The interval is a Student's t interval on the logarithmic scale, and
-    is omitted if n = 1. Raises ``ValueError`` if the lengths differ or a mean is not above 0.
+    The interval is a Student's t interval of the logarithm of the ratio, by the delta method. The interval is
+    omitted if n = 1. Raises ``ValueError`` if the lengths differ or a mean is not above 0.
     """
     mine, theirs = _values(this), _values(other)
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -156,11 +152,10 @@ def _t_quantile(freedom: int, level: float) -> float:
 
 
 def median_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
-    """Return the median of n values. The ends of its interval are the order statistics r and n + 1 - r.
+    """Return the median of n values, with an interval between the order statistics r and n + 1 - r.
 
-    Here r is the largest integer with P(Binomial(n, 1/2) < r) <= (1 - level) / 2. Therefore the coverage is
-    at least ``level`` for every distribution. At 95 %, no such r exists if n < 6; then the interval is
-    omitted.
+    Here r is the largest integer with P(Binomial(n, 1/2) < r) <= (1 - level) / 2. If no such r exists, the
+    interval is omitted.
     """
     array = np.sort(_values(values))
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
@@ -197,8 +192,8 @@ def name_of_test(count: int) -> str:
 def sign_flip_test(differences: Sequence[float] | NDArray[np.float64]) -> float | None:
     """Return the two-sided p-value of the hypothesis that n differences are symmetric about 0; None if n = 1.
 
-    If n is at most 16, the test is exact. It computes the mean under all 2^n sign patterns, so the smallest
-    possible p-value is 2^(1 - n). For larger n it is Student's t test.
+    If n is at most 16, the test is exact: the mean is computed under all 2^n sign patterns. For larger n, the
+    test is Student's t test.
     """
     array = _values(differences)
     n = array.size
@@ -218,10 +213,7 @@ def sign_flip_test(differences: Sequence[float] | NDArray[np.float64]) -> float 
 
 
 def paired(this: NDArray[np.float64], other: NDArray[np.float64], level: float = LEVEL) -> Paired:
-    """Return statistics of the differences between two vectors of n paired values.
-
-    Two values are a pair if they have the same seed and therefore the same users.
-    """
+    """Return statistics of the differences between two vectors of n paired values."""
     mine, theirs = _values(this), _values(other)
     if mine.size != theirs.size:
         raise ValueError(f"other has {theirs.size} values: must have {mine.size}, one for each of ours")

@@ -18,7 +18,7 @@ it, and can contain more lists::
     epsilon = [1.0, 10.0]
 
 If the value of an option is itself a list, write it as a list of lists. A ``label`` names the runs of its
-``[[runs]]`` table in figures and tables. Finished seeds are not run again.
+``[[runs]]`` table in figures and tables.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ _ORDER = "sweep.json"
 class _Pending:
     """Repetitions of one configuration: the finished ones, and those for which this process must wait.
 
-    chosen : function of a repetition's index. It returns True if the repetition belongs to the part of this
-        process. Other repetitions are neither run nor waited for.
+    chosen : function of a repetition's index, which returns False for repetitions of other processes.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class _Pending:
     def read(self) -> list[int]:
         """Load all finished repetitions in the folder.
 
-        Returns the indices of the new ones among those that belong to the part of this process.
+        Returns the indices of the new repetitions for this process.
         """
         stored = () if self.folder is None else self.folder.runs()
         wanted = self.missing if not self.part else range(self.config.seeds)
@@ -121,17 +120,16 @@ def run(
 ) -> Result:
     """Run the seeds that are missing in the folder ``out``, and store each seed when it finishes.
 
-    Several processes with the same ``out`` share the work. If another process has claimed a seed, this
-    process waits for the result.
+    Several processes with the same ``out`` share the work.
 
     Parameters
     ----------
-    setup : set-up that :func:`discreet.experiments.build_run.prepare` made from ``config``.
-    out : result folder, or None to keep all results only in memory.
-    workers : number of parallel runs. The results do not depend on this number.
+    setup : experiment that :func:`discreet.experiments.build_run.prepare` made from ``config``.
+    out : result folder; None: results are not stored.
+    workers : number of parallel runs.
     progress : function that is called with (run, number of users simulated so far), also for stored seeds.
     chosen : function of a repetition's index; only repetitions for which it returns True are run. The result
-        contains these repetitions, and all repetitions that are already in the folder.
+        also contains all repetitions that are already in the folder.
 
     Raises
     ------
@@ -151,9 +149,8 @@ def run_each(
 ) -> list[Result]:
     """Call :func:`run` for each configuration in turn, in this process and its workers.
 
-    Configurations that other processes have claimed are tried last, so that no worker idles. ``shown(i)``
-    returns a context manager that yields the progress callback of the i-th configuration. :func:`run_all`
-    describes ``chosen``.
+    ``shown(i)`` returns a context manager that yields the progress callback of configuration i.
+    :func:`run_all` describes ``chosen``.
     """
     found: dict[int, Result] = {}
     for wait in (False, True):
@@ -202,14 +199,12 @@ def run_all(
     progress: Progress | None = None,
     chosen: Callable[[int, int], bool] | None = None,
 ) -> list[Result]:
-    """Run many configurations on one engine. The workers create the set-ups with ``build``.
-
-    Otherwise, this function works in the same way as :func:`run`.
+    """Run many configurations on one engine, whose workers create the experiments with ``build``.
 
     Parameters
     ----------
-    runs : (set-up, configuration, folder) of each run.
-    build : function that creates the set-up of a configuration.
+    runs : (experiment, configuration, folder) of each run.
+    build : function that creates the experiment of a configuration.
     engine : engine that executes the runs.
     progress : function that is called with (number of the run, number of users simulated so far).
     chosen : function of (index of the configuration, index of the repetition); only pairs for which it
@@ -256,11 +251,8 @@ def shard(text: str) -> Callable[[int, int], bool]:
 def merge(folders: Sequence[Path], out: Path) -> int:
     """Copy the seeds in folders of runs or of sweeps into the folder ``out``.
 
-    Returns the number of seeds that were not in ``out`` before.
-
-    Folders of the same configuration are merged into one folder. The files of a single run are copied to
-    ``out`` itself. The runs of sweeps are copied to subfolders of ``out`` with the same names as in the
-    sweep. No file is removed. All folders are checked for agreement before a file is written.
+    Returns the number of seeds that were not in ``out`` before. The files of a single run are copied to
+    ``out`` itself, and the runs of sweeps to subfolders of ``out`` with the same names as in the sweep.
 
     Raises
     ------
@@ -318,10 +310,7 @@ class Sweep:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], title: str = "sweep") -> Sweep:
-        """Return the sweep described by a TOML table.
-
-        For each table in ``runs``, the sweep contains all combinations of the values in the table's lists.
-        """
+        """Return the sweep described by a TOML table."""
         base = {key: value for key, value in table.items() if key not in ("title", "runs")}
         parts = table.get("runs", [{}])
         if not isinstance(parts, list) or not parts or not all(isinstance(part, Mapping) for part in parts):
@@ -330,10 +319,7 @@ class Sweep:
         return cls(str(table.get("title", title)), tuple(configs))
 
     def resolved(self, resolve: Callable[[RunConfig], RunConfig]) -> Sweep:
-        """Return the sweep with every configuration resolved by ``resolve``, and without duplicates.
-
-        Two configurations become equal if they differ only in a budget that their privatizer does not use.
-        """
+        """Return the sweep with every configuration resolved by ``resolve``, and without duplicates."""
         return Sweep(self.title, tuple(dict.fromkeys(resolve(config) for config in self.runs)))
 
 
@@ -346,9 +332,7 @@ def _merged(base: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grid(table: Mapping[str, Any]) -> list[RunConfig]:
-    """Return the configurations for all combinations of the values in a table's lists; the last list varies
-    fastest.
-    """
+    """Return all combinations of the values in a table's lists; the last list varies fastest."""
     axes: list[tuple[tuple[str, ...], list[Any]]] = []
     if "label" in table:
         check_label(table["label"])  # a label names a part of the sweep, so it cannot be a list
@@ -383,24 +367,19 @@ def _copy(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def folder_name(config: RunConfig) -> str:
-    """Return a readable folder name that is unique for the configuration and the compiled code.
-
-    Results of other code are therefore kept in other folders.
-    """
+    """Return a readable folder name that is unique for the configuration and the compiled code."""
     return config.name.removesuffix(config.key) + table_key({**config.to_table(), MADE_BY: made_by()})
 
 
 def note_order(out: Path, sweep: Sweep) -> None:
-    """Store the title of a sweep and the order of its folders, for tables and figures that are made later."""
+    """Store the title of a sweep and the order of its folders."""
     content = {"title": sweep.title, "runs": [folder_name(config) for config in sweep.runs]}
     out.mkdir(parents=True, exist_ok=True)
     write_aside(out / _ORDER, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def load_results(paths: Sequence[Path]) -> list[Result]:
-    """Load the results in folders of runs and of sweeps.
-
-    The runs of a sweep are in the sweep's order. A path that occurs several times is loaded once.
+    """Load the results in folders of runs and of sweeps, without duplicates.
 
     Raises ``ValueError`` if one of ``paths`` contains no result folder, or if no result is finished.
     """
@@ -443,10 +422,7 @@ class BaselineComparison:
 
 
 class Comparisons(list[BaselineComparison]):
-    """Comparisons of several results with one baseline, in the order of the results.
-
-    Notebooks display this list as a table.
-    """
+    """Comparisons of several results with one baseline."""
 
     def _repr_html_(self) -> str:
         """Return the table as HTML for notebooks, with a caption that explains the numbers in brackets."""
@@ -536,7 +512,7 @@ _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w
 def _latex(text: str, numbers: bool = True) -> str:
     """Return the text with LaTeX's special characters escaped.
 
-    If ``numbers`` is True, siunitx formats the numbers, with correct minus signs and powers of ten.
+    If ``numbers`` is True, siunitx formats numbers.
     """
     found, at = [], 0
     for number in _NUMBER.finditer(text) if numbers else ():
@@ -547,8 +523,7 @@ def _latex(text: str, numbers: bool = True) -> str:
 
 
 def to_latex(comparisons: Sequence[BaselineComparison], world: str = "") -> str:
-    """Return the comparison table in LaTeX, with its caption. The LaTeX document must load booktabs and
-    siunitx.
+    """Return the comparison table in LaTeX, with its caption. The document must load booktabs and siunitx.
 
     Parameters
     ----------

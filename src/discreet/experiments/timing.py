@@ -1,9 +1,7 @@
 """Estimate of the duration of a run, from the time that its beginning takes.
 
-A process loads compiled code when this code is first used, so the first seconds of a run do not predict its
-duration. Therefore a run is started twice: the first start loads the code, and the second start is timed. The
-time per release and the time per user are estimated separately. If the estimates from the two halves of the
-timed period disagree, no estimate is given.
+A run is started twice: the first start loads compiled code, and the second start is timed. If the estimates
+from the two halves of the timed period disagree, no estimate is given.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ class _Enough(Exception):
 class Moments:
     """Timed beginning of a run: after ``seconds[i]`` seconds, ``users[i]`` users were simulated.
 
-    seconds, users : ascending values, counted from the start of the run; each progress report gives one pair.
+    seconds, users : ascending values, counted from the start of the run.
     """
 
     seconds: tuple[float, ...]
@@ -114,7 +112,7 @@ def _columns(seen: Sequence[tuple[float, int]]) -> tuple[tuple[float, ...], tupl
 
 
 def in_words(seconds: float) -> str:
-    """Format a duration in seconds as text; the caller adds the word ``about``."""
+    """Format a duration in seconds as text, without the word ``about``."""
     for size, name in ((3600.0, "hours"), (60.0, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {name}"

@@ -1,7 +1,5 @@
 """Environments on which options are tuned. The leaderboard uses other environments.
 
-Each entry is (kind, name, environment, options of the environment). The environments are small, and their
-seeds are fixed. RiverSwim and the environments of the leaderboard's tasks are not included.
 CONTEXT_WORLDS is the list for learners that read real-valued contexts.
 """
 

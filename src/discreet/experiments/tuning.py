@@ -1,15 +1,11 @@
 """Tuning of a learner's options by random search, with the same effort for every learner.
 
 Trial 0 is the learner with only the options that the user gave. Every further trial draws some of the options
-that are searched (:mod:`discreet.experiments.search_space`). Each trial is simulated in the same
-environments, with the same seeds and the same number of users. The score of a trial is the ratio of mean
-final regret to the regret of the uniform policy, as geometric mean over the environments. The best trial has
-the smallest score. Therefore it is never worse than trial 0 in these environments. In new environments, its
-expected score is higher, because the smallest of many scores was selected.
+that are searched (:mod:`discreet.experiments.search_space`). The score of a trial is the mean final regret
+divided by the regret of the uniform policy, as geometric mean over the environments.
 
 A tuning changes the guarantee, the released sums or the times of releases only if the user names such an
-option. A tuning is stored as a TOML file, which is also a configuration of a run with the best options
-(``discreet run FILE``). Reports must use other environments and other seeds (:meth:`Tuning.check_apart`).
+option. Reports must use other environments and other seeds (:meth:`Tuning.check_apart`).
 """
 
 from __future__ import annotations
@@ -64,9 +60,8 @@ Made = list[tuple["Setup", RunConfig, Path | None]]
 def mark_of(mdp: TabularMDP | ContextWorld) -> str:
     """Return a digest of an environment's transitions, mean rewards and first states.
 
-    The horizon and the distribution of rewards do not affect the digest if all steps are equal. Numbers are
-    rounded to 12 digits, so that other versions of NumPy give the same digest. In an environment of contexts,
-    the digest is that of 64 contexts and their mean rewards.
+    If all steps are equal, the digest does not depend on the horizon. In an environment of contexts, the
+    digest is that of 64 contexts and their mean rewards.
     """
     digest = hashlib.sha256()
     if isinstance(mdp, ContextWorld):
@@ -107,9 +102,9 @@ def worlds_of(worlds: Worlds | None, learner: str = "") -> tuple[TrainingWorld, 
     Parameters
     ----------
     worlds : str, path or sequence, optional
-        The default is the training environments of the leaderboard, or of contexts for a learner that reads
-        contexts. A path is a TOML file with a table ``[[worlds]]`` for each environment. Each item of a table
-        or sequence is a name in the registry, a mapping with ``env`` and optionally ``env_options`` and
+        None: the training environments of the leaderboard, or of contexts for a learner that reads contexts.
+        A path is a TOML file with a table ``[[worlds]]`` for each environment. Each item of a table or
+        sequence is a name in the registry, a mapping with ``env`` and optionally ``env_options`` and
         ``name``, or an environment that ``discreet.make`` has built.
     learner : str, optional
         Name in the registry, for the default.
@@ -198,7 +193,7 @@ class Tuning:
 
     @property
     def best(self) -> Trial:
-        """Trial with the smallest score. If several trials have this score, the first of them."""
+        """Trial with the smallest score; the first if several trials have this score."""
         return min(self.trials, key=lambda one: (one.score, one.number))
 
     @property
@@ -208,9 +203,7 @@ class Tuning:
 
     @property
     def effort(self) -> dict[str, int]:
-        """Numbers of trials, environments, seeds per environment, users per run, and all simulated runs and
-        users.
-        """
+        """Numbers of trials, environments, seeds per environment, users per run, simulated runs and users."""
         trials, worlds, seeds, users = (
             len(self.trials), len(self.worlds), self.config.seeds, self.config.episodes,
         )  # fmt: skip
@@ -221,9 +214,7 @@ class Tuning:
         }  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of the tuning's file: the configuration with the best options, and a table
-        ``tuning``.
-        """
+        """Return the content of the tuning's file: the best configuration, and a table ``tuning``."""
         one = self.config
         table = {
             "learner": one.learner, "privatizer": one.privatizer, "epsilon": one.epsilon, "delta": one.delta,
@@ -246,7 +237,7 @@ class Tuning:
         return {**{name: v for name, v in table.items() if v not in (None, [], {})}, TUNING: about}
 
     def save(self, path: Path | str) -> Path:
-        """Write the tuning's file, which ``discreet run`` accepts as a configuration. Returns its path."""
+        """Write the tuning's file, which ``discreet run`` accepts as a configuration, and return its path."""
         to = Path(path)
         to.parent.mkdir(parents=True, exist_ok=True)
         write_aside(to, to_toml(self.to_dict()).encode())
@@ -305,10 +296,9 @@ class Tuning:
             raise ValueError(f"seed = {self.config.seed}: must not be the seed of the tuning")
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a table with one row per trial: number, score, searched options, and share in each
-        environment.
+        """Return a table with one row per trial: number, score, searched options, and shares.
 
-        An option that a trial did not draw is None.
+        There is one share for each environment.
         """
         import pandas as pd
 
@@ -347,7 +337,7 @@ class Tuning:
         )
 
     def _repr_html_(self) -> str:
-        """Return the best trials as an HTML table for notebooks, below a line with result and effort."""
+        """Return the best trials as an HTML table for notebooks."""
         return f"{html([[str(self)]], head=False)}{html([('trial', 'score', 'options'), *self.rows()])}"
 
 
@@ -355,7 +345,7 @@ class Tuning:
 def _config(
     learner: Any, privatizer: Any, base: Mapping[str, Any], options: Mapping[str, Any] | None
 ) -> RunConfig:
-    """Return the resolved configuration of trial 0. Learner and privatizer are names or objects."""
+    """Return the resolved configuration of trial 0."""
     table: dict[str, Any] = {**base, "options": dict(options or {})}
     plugins = [*base["plugins"]]
     kinds: tuple[tuple[Literal["learner", "privatizer"], Any], ...] = (
@@ -384,9 +374,7 @@ def _config(
 
 
 def _same_public(one: Setup, other: Setup, times: bool) -> bool:
-    """Return True if two set-ups have the same guarantee and, if ``times`` is True, release the same sums at
-    the same times.
-    """
+    """Return True if two experiments have the same guarantee and, if ``times`` is True, the same releases."""
     a, b = one.guarantee, other.guarantee
     same = (a.epsilon, a.delta, a.trust) == (b.epsilon, b.delta, b.trust)
     if not same or not times:
@@ -397,11 +385,7 @@ def _same_public(one: Setup, other: Setup, times: bool) -> bool:
 def _trial(
     configs: Sequence[RunConfig], first: Sequence[Setup], space: Mapping[str, Range], number: int, times: bool
 ) -> tuple[dict[str, Any], list[tuple[Setup, RunConfig]]]:
-    """Return the options of a trial, and its set-up and configuration for each environment.
-
-    A draw is repeated in two cases: the learner or an environment rejects the options, or the options change
-    the guarantee or the released sums although this is not allowed.
-    """
+    """Return the options of a trial, and its experiment and configuration for each environment."""
     refused: object = "they change the guarantee, the released sums or the times of releases"
     for attempt in range(_ATTEMPTS):
         drawn = draw(space, configs[0].seed, number, attempt)
@@ -463,7 +447,7 @@ def tune(
         Modules that are imported first because they register names.
     out : str or path, optional
         Folder of the runs and of the file ``tuning.toml``. Runs that are already in the folder are not
-        repeated. If None, all results are kept only in memory.
+        repeated. If None, results are not stored.
     workers, executor : optional
         As in :func:`discreet.sweep`. They do not affect the result.
     progress : callable, optional
@@ -478,7 +462,7 @@ def tune(
     ------
     ValueError
         If an argument is invalid, if the learner has no option to search, or if an environment has no regret.
-        In this case, no run is started.
+        Then no run is started.
     """
     checks.integer("trials", trials, 1)
     found = worlds_of(worlds, learner)
@@ -522,7 +506,7 @@ def _run(
     executor: Executor | Engine | None,
     progress: Callable[[int, int], None] | None,
 ) -> list[Result]:
-    """Simulate all runs. Trials with the same options share their runs."""
+    """Simulate all runs."""
     places: dict[RunConfig, int] = {}
     once = [one for one in runs if places.setdefault(one[1], len(places)) == len(places) - 1]
     if executor is not None:

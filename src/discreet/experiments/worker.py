@@ -1,4 +1,4 @@
-"""Tasks for workers. A task contains a configuration, a seed and the versions of the sender's code."""
+"""Tasks that worker processes execute, and local pools of worker processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def versions() -> dict[str, str]:
 
 
 def differing(here: Mapping[str, str], there: Mapping[str, str]) -> str:
-    """Describe the versions in which two processes differ; return an empty string if there are none."""
+    """Describe the versions in which two processes differ; empty if all versions are equal."""
     names = [name for name in here if here[name] != there.get(name)]
     return "; ".join(f"{name} {there.get(name, 'none')} there, {here[name]} here" for name in names)
 
@@ -50,16 +50,13 @@ def _check_code(made_by: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Made:
-    """Task that calls ``make()`` instead of simulating a run.
-
-    ``make`` is a function of a module whose arguments are already bound.
-    """
+    """Task that calls ``make()``, a function of a module whose arguments are already bound."""
 
     make: Callable[[], Any]
     made_by: Mapping[str, str] = field(default_factory=versions)
 
     def __call__(self, items: Sequence[int]) -> list[tuple[int, Any]]:
-        """Call ``make()`` once for each item; return (item, result of the call) for each.
+        """Call ``make()`` once for each item, and return a list of (item, result of the call).
 
         Raises :class:`EngineError` if the code of this process differs from the sender's.
         """
@@ -69,7 +66,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Play:
-    """Task that simulates repetitions of one set-up. ``build(what)`` creates the set-up once per worker.
+    """Task that simulates repetitions of one experiment.
 
     Parameters
     ----------
@@ -100,12 +97,11 @@ def _built(build: Callable[[Any], PreparedRun], what: Any) -> PreparedRun:
 
 
 def packed(setup: object, where: str) -> bytes:
-    """Return a pickled set-up for the processes of an engine.
+    """Return a pickled experiment for the processes of an engine.
 
     - where : name of the engine, for the error message.
 
-    Raises ``ValueError`` if the set-up cannot be pickled. The error is raised here because a process pool
-    that cannot send its tasks may wait forever.
+    Raises ``ValueError`` if the experiment cannot be pickled.
     """
     try:
         return pickle.dumps(setup)
@@ -126,18 +122,14 @@ def _begin(stop: Any, initializer: Callable[..., None] | None = None, initargs: 
 
 
 def _end_with_the_sender() -> None:
-    """End this worker process when the process that started it ends.
-
-    This function runs in a separate thread. Without it, the worker would never end, because it holds both
-    ends of its task queue.
-    """
+    """End this worker process when the process that started it ends."""
     if (sender := parent_process()) is not None:
         sender.join()
         os._exit(1)
 
 
 class NoWorkers(EngineError):
-    """Error: worker processes cannot be started here. The caller can execute the tasks in its own process."""
+    """Error: worker processes cannot be started here."""
 
 
 _hiding = threading.Lock()
@@ -156,10 +148,7 @@ def _no_script() -> Iterator[None]:
 
 
 class _Process(SpawnProcess):
-    """Worker process that imports the library's modules but not the running script.
-
-    Therefore a script does not need the guard ``if __name__ == "__main__":``.
-    """
+    """Worker process that imports the library's modules but not the running script."""
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
@@ -179,8 +168,7 @@ def _script() -> Path | None:
 
 
 class _Processes(Engine):
-    """Engine with a process pool. If a worker fails and the pool has returned a result before, the pool is
-    replaced.
+    """Engine with a process pool, which is replaced if a worker fails after the pool has returned a result.
 
     script : if True, workers import the running script, because the objects sent to them are defined there.
     """
@@ -227,7 +215,7 @@ class _Processes(Engine):
 def processes(workers: int, sent: bytes = b"") -> Engine:
     """Return an engine of ``workers`` local processes, for the objects pickled in ``sent``.
 
-    The processes import the running script only if an object in ``sent`` is defined there. If the import is
-    needed but impossible, this function or the engine raises :class:`NoWorkers` before the first result.
+    The processes import the running script if an object in ``sent`` is defined there. The engine raises
+    :class:`NoWorkers` if this import is needed but impossible.
     """
     return _Processes(workers, script=b"__main__" in sent or b"__mp_main__" in sent)

@@ -2,8 +2,9 @@
 
 A row of the log is one decision: the context, the action, the probability of this action, and the reward. The
 schema has ``horizon = 1`` and ``[context]`` with ``propensity``. If the log has a column of users, each user
-has one row. Otherwise the unit of privacy is one row, and the schema must state this: ``unit =
-"impression"``. A person with k impressions then has k times the mu of one impression, or k^2 times its rho.
+has one row, or the mean over each user's rows is used (``rows = "mean"``). Otherwise the unit of privacy is
+one row, and the schema must state this: ``unit = "impression"``. A person with k impressions then has k times
+the mu of one impression, or k^2 times its rho.
 
 :mod:`discreet.learners.ope.logged_values` defines the release, the sensitivity and the intervals. The steps
 have the same order as in :func:`discreet.pipeline.learn.learn`. First, all rows are checked and the forecast
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 
 from discreet.core import checks
 from discreet.core.guarantee import Guarantee, guarantee_of
-from discreet.core.releases import Floats
+from discreet.core.releases import Floats, Ints
 from discreet.core.rng import Randomness, Secure
 from discreet.core.short_repr import brief
 from discreet.data.cell_parsing import flat
@@ -35,7 +36,7 @@ from discreet.data.schema import DECLARED, Schema, read_schema, write_schema
 from discreet.data.sources import Text, local_files, mark_of, places_of
 from discreet.data.synthetic_mark import check_mark
 from discreet.data.validate import DataError
-from discreet.learners.ope.logged_values import LogForecast, LogQuestion, LogVerdict
+from discreet.learners.ope.logged_values import LogForecast, LogQuestion, LogVerdict, means_of_users
 from discreet.learners.ope.verdict import IntervalEstimate
 from discreet.ledger.ledger import ONE_ROW, Ledger, LedgerError, Reservation, spent
 from discreet.ledger.owner_rules import check_rules
@@ -78,7 +79,7 @@ class LogJudgement:
 def forecast_log(
     schema: Schema, users: int, *, epsilon: float | None = None, delta: float | None = None,
     rho: float | None = None, cap: float = 10.0, expected: float | None = None, least: float | None = None,
-    level: float = 0.95,
+    level: float = 0.95, rows: str = "one",
 ) -> LogForecast:  # fmt: skip
     """Forecast the width of the interval of :func:`judge_log`, from public facts only.
 
@@ -88,11 +89,11 @@ def forecast_log(
 
     epsilon, delta, rho : as for :func:`judge_log`.
 
-    cap, expected, least, level : as for :func:`judge_log`.
+    cap, expected, least, level, rows : as for :func:`judge_log`.
 
     Raises ``ValueError`` if an argument is out of range.
     """
-    question = _question(_checked(schema), cap, expected, least)
+    question = _question(_checked(schema, rows), cap, expected, least)
     return question.forecast(users, _query(budget_of(epsilon, delta, rho)[0], True).std, level)
 
 
@@ -100,7 +101,7 @@ def forecast_log(
 def judge_log(
     where: Any, policy: str | Path, schema: Schema, out: str | Path, *, ledger: Ledger | None,
     epsilon: float | None = None, delta: float | None = None, rho: float | None = None, cap: float = 10.0,
-    expected: float | None = None, least: float | None = None, level: float = 0.95,
+    expected: float | None = None, least: float | None = None, level: float = 0.95, rows: str = "one",
     randomness: Randomness | None = None, anyway: bool = False, purpose: str = "",
     progress: Progress | None = None, **how: Any,
 ) -> LogJudgement:  # fmt: skip
@@ -122,6 +123,8 @@ def judge_log(
     least : smallest probability of an action that the policy takes, if it is known. Rows with such an action
         and a smaller probability are refused
     level : level of the intervals, in (0, 1)
+    rows : "one" if each user has one row at most. "mean": users can have several rows, and the mean over the
+        rows of each user is used. The noise is the same
     randomness : Secure (default), or Seeded for simulations
     anyway : if True, the release is made even if the forecast says that nothing can be shown
     purpose : purpose for the entry in the ledger, one line
@@ -136,15 +139,16 @@ def judge_log(
     ValueError
         If any other input is not allowed, or the forecast says that nothing can be shown. No budget is spent.
     """
-    schema, out, randomness = _checked(schema), Path(out), Secure() if randomness is None else randomness
+    schema, out = _checked(schema, rows), Path(out)
+    randomness = Secure() if randomness is None else randomness
     check_free(out)
     if ledger is not None and randomness.kind != "secure":
         raise ValueError("ledger: must be None with noise from a seed, which protects no user")
     question, (loss, delta) = _question(schema, cap, expected, least), budget_of(epsilon, delta, rho)
     query = _query(loss, randomness.kind == "secure")
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
-    weights, rewards, facts = _read(where, policy, schema, question, how, progress, ledger)
-    users = len(rewards)
+    vectors, facts = _read(where, policy, schema, question, how, progress, ledger, rows == "mean")
+    users = len(vectors)
     if delta > 1 / users:
         raise ValueError(f"delta = {delta:g}: must be at most 1/users, better below a tenth of it")
     query.check_people(users)
@@ -165,7 +169,7 @@ def judge_log(
         "central", [query.record], randomness=randomness.kind, delta=delta
     ).to_dict()
     job = _LogRelease(out, schema, question, query, expects, facts, ledger, randomness)
-    return job.make(weights, rewards, delta)
+    return job.make(vectors, delta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +185,12 @@ class _LogRelease:
     ledger: Ledger | None
     randomness: Randomness
 
-    def make(self, weights: Floats, rewards: Floats, delta: float) -> LogJudgement:
-        """Reserve the privacy cost in the ledger, draw the noise, and write the folder."""
-        facts, ledger, schema, users = self.facts, self.ledger, self.schema, len(rewards)
+    def make(self, vectors: Floats, delta: float) -> LogJudgement:
+        """Reserve the privacy cost in the ledger, draw the noise, and write the folder.
+
+        vectors : (users, 5) vectors of the units.
+        """
+        facts, ledger, schema, users = self.facts, self.ledger, self.schema, len(vectors)
         copy = facts["policy"]["file"]
         text = None if copy is None else Path(copy).read_text("utf-8")
         facts["policy"]["file"] = None if text is None else POLICY_JSON
@@ -194,7 +201,6 @@ class _LogRelease:
                     schema.dataset, [self.query.record], delta=delta, users=users, purpose=facts["purpose"]
                 )
         with spent(ledger, reservation):
-            vectors = self.question.vectors(weights, rewards)
             sums = self.query.release(vectors, self.question.clip, self.randomness).tolist()
             facts |= {
                 "sums": sums, "statement": Guarantee.from_dict(facts["guarantee"]).statement,
@@ -231,9 +237,14 @@ class _LogRelease:
             return page, {**facts["files"], **{name: file_hash(hidden / name) for name in (FACTS, PAGE)}}
 
 
-def _checked(schema: Schema) -> Schema:
-    """Return the schema. Raises ``ValueError`` if the schema does not describe logged decisions."""
+def _checked(schema: Schema, rows: str) -> Schema:
+    """Return the schema. Raises ``ValueError`` if the schema does not describe logged decisions.
+
+    rows : "one" or "mean".
+    """
     checks.exactly("schema", schema, Schema)
+    if checks.choice("rows", rows, ("one", "mean")) == "mean" and schema.unit == IMPRESSION:
+        raise ValueError(f"unit = {IMPRESSION!r}: must name users, for example 'person', with rows = 'mean'")
     if schema.context is None or schema.context.propensity is None:
         raise ValueError("schema: must have [context.columns], and [context] with propensity, for a log")
     if schema.horizon != 1 or schema.episodes_per_user != 1:
@@ -255,9 +266,12 @@ def _query(rho: float, secure: bool) -> ClippedSum:
 
 def _read(
     where: Any, policy: str | Path, schema: Schema, question: LogQuestion, how: Mapping[str, Any],
-    progress: Progress | None, ledger: Ledger | None,
-) -> tuple[Floats, Floats, dict[str, Any]]:  # fmt: skip
-    """Return weights and rewards of all units, in [0, M] and [0, 1], and facts about log and policy."""
+    progress: Progress | None, ledger: Ledger | None, several: bool,
+) -> tuple[Floats, dict[str, Any]]:  # fmt: skip
+    """Return the (users, 5) vectors of all units, and facts about log and policy.
+
+    several : True if the mean over the rows of each user is used.
+    """
     assert schema.context is not None
     name = str(policy)
     chosen = name.removeprefix(_COLUMN) if name.startswith(_COLUMN) else None
@@ -270,20 +284,24 @@ def _read(
     columns = schema.columns
     table = _table(places, sorted(wanted), schema)
     rows = table.num_rows
-    if identified and pc.count_distinct(table[columns.user], mode="all").as_py() < rows:
+    owner = None
+    if several:
+        owner = _owners(table, columns.user)
+    elif identified and pc.count_distinct(table[columns.user], mode="all").as_py() < rows:
         raise DataError(
-            f"column {columns.user!r}: a {schema.unit} has several rows: keep one row of each, or declare "
-            f'unit = "{IMPRESSION}" and leave this column out of the log (then the guarantee is for one row, '
-            f"and rows of one {schema.unit} must be independent draws)",
+            f"column {columns.user!r}: a {schema.unit} has several rows: use their mean (rows = mean), or "
+            f'declare unit = "{IMPRESSION}" and leave this column out of the log (then the guarantee is for '
+            f"one row, and rows of one {schema.unit} must be independent draws)",
             {"repeated step": rows}, ("repeated step", 0),
         )  # fmt: skip
     plain = {one: table[one] for one in table.column_names if one != chosen or one in schema.context.read}
-    if not identified:
+    if owner is not None:  # checks the names of users, with one row of each
+        first = np.unique(owner, return_index=True)[1]
+        named = pa.table(plain | _one_step(schema, rows)).take(first)
+        read_visits(open_source(named, schema), progress=progress, workers=1)
+    if owner is not None or not identified:
         plain[columns.user] = pa.array(np.arange(rows))
-    plain |= {
-        columns.episode: pa.array(np.zeros(rows, np.int64)),
-        columns.step: pa.array(np.full(rows, schema.first_step)),
-    }
+    plain |= _one_step(schema, rows)
     stored = read_visits(open_source(pa.table(plain), schema), progress=progress, workers=1)
     visits, logged = stored.visits, stored.propensities
     assert logged is not None
@@ -304,8 +322,32 @@ def _read(
     same = rule is not None and rule[2] == schema.dataset
     named = {"name": name if rule is None else rule[1].name, "file": None if rule is None else str(rule[1])}
     named["privacy"] = None if rule is None else rule[3]
-    facts = {"policy": {**named, "same_dataset": same}, "identified": identified}
-    return question.weights(probability, logged), visits.targets, facts
+    facts: dict[str, Any] = {"policy": {**named, "same_dataset": same}, "identified": identified}
+    vectors = question.vectors(question.weights(probability, logged), visits.targets)
+    if owner is None:
+        return vectors, facts
+    return means_of_users(vectors, owner), {**facts, "rows": "mean"}
+
+
+def _owners(table: pa.Table, name: str) -> Ints:
+    """Return the (n,) number of each row's user. Raises an error if the column or a cell is missing."""
+    if name not in table.column_names:
+        raise ValueError(f"{name!r}: must be a column of the log with rows = 'mean'")
+    column = table[name].combine_chunks()
+    if column.null_count:
+        words = f"column {name!r}: {column.null_count} rows name no user"
+        raise DataError(words, {"missing user": column.null_count}, ("missing user", 0))
+    coded = pc.dictionary_encode(column)
+    if isinstance(coded, pa.ChunkedArray):
+        coded = coded.combine_chunks()
+    return np.asarray(coded.indices.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _one_step(schema: Schema, rows: int) -> dict[str, Any]:
+    """Return the columns of episode and step of a table with one decision in each row."""
+    columns = schema.columns
+    steps = np.full(rows, schema.first_step)
+    return {columns.episode: pa.array(np.zeros(rows, np.int64)), columns.step: pa.array(steps)}
 
 
 def _wanted(places: Any, schema: Schema, chosen: str | None) -> tuple[set[str], bool]:
@@ -483,8 +525,9 @@ def _sentence(facts: Mapping[str, Any]) -> str:
     if facts["shown"] or gain["high"] < 0.0:
         found = "better" if facts["shown"] else "worse"
         return (
-            "If the logged probabilities are those with which actions were drawn, rows are independent "
-            "draws, and the policy was not made from these decisions, the policy is "
+            "If the logged probabilities are those with which actions were drawn, "
+            f"{_draws(facts)} are independent draws, and the policy was not made from these decisions, "
+            "the policy is "
             f"{found} than what was done: the mean reward changes by {numbers}."
         )
     return f"No gain is shown: the mean reward would change by {numbers}. The interval includes 0."
@@ -500,8 +543,18 @@ def _refutation(facts: Mapping[str, Any]) -> str:
         f"No gain is shown: the mean weight is {weight:.5g}, but {'only about' if few else 'at most'} 1 is "
         "possible if the logged probabilities are those with which actions were drawn. They are wrong, or "
         + "".join(f"{one}, or " for one in others)
-        + "rows are not independent draws."
+        + f"{_draws(facts)} are not independent draws."
     )
+
+
+def _draws(facts: Mapping[str, Any]) -> str:
+    """Return the word for what must be independent draws: rows, or users with several rows."""
+    return f"{facts['unit']}s" if _several(facts) else "rows"
+
+
+def _several(facts: Mapping[str, Any]) -> bool:
+    """Return True if the mean over the rows of each user was used. Raises ``ValueError`` for other facts."""
+    return checks.choice("rows", facts.get("rows", "one"), ("one", "mean")) == "mean"
 
 
 def _estimates(facts: Mapping[str, Any]) -> list[str]:
@@ -525,7 +578,7 @@ def _estimates(facts: Mapping[str, Any]) -> list[str]:
 
 def _page(facts: Mapping[str, Any], schema: Schema) -> str:
     """Return the content of ``judgement.md``, from the facts and the schema only."""
-    question, unit = facts["question"], facts["unit"]
+    question, unit, several = facts["question"], facts["unit"], _several(facts)
     exact = LogQuestion(**question).exact
     word = unit if facts["identified"] else f"person with one {unit}"
     doc = release_document({**facts, "unit": word})
@@ -548,23 +601,36 @@ def _page(facts: Mapping[str, Any], schema: Schema) -> str:
             f"{POLICY_JSON} is a copy. The guarantee above does not cover it. It states: "
             f"{facts['policy']['privacy']}"
         )
+    if several:
+        people = (
+            f"{unit.capitalize()}s: {facts['users']:,}. A mean reward is the mean over {unit}s of the mean "
+            f"over their rows, so a {unit} with many rows counts like one with a single row."
+        )
+        condition = (
+            f"{unit}s are independent draws. What was done changes neither the later rows of a {unit} nor "
+            f"their number. Rows of one {unit} can be correlated."
+        )
+    else:
+        people = f"Decisions: {facts['users']:,}, one for each {unit}."
+        condition = (
+            "rows are independent draws. If an action was drawn once for several rows, or rows are copies, "
+            "intervals are too narrow."
+        )
     lines = [
         f"# A policy, judged by a log: {facts['dataset']}",
         "",
         f"**{_sentence(facts)}**",
         "",
-        f"- Policy: {facts['policy']['name']}. Decisions: {facts['users']:,}, one for each {unit}.",
+        f"- Policy: {facts['policy']['name']}. {people}",
         *_estimates(facts),
         f"- {cap}",
         f"- Forecast before the release: {forecast_sentence(ahead, schema, facts['level'])}",
-        f"- What was released: noisy sums over {unit}s of w y, w, y, w^2 y and w^2, where w is the "
-        "weight and y the "
-        "reward.",
+        f"- What was released: noisy sums over {unit}s of {'means of ' if several else ''}w y, w, y, w^2 y "
+        "and w^2, where w is the weight and y the reward.",
         "- Condition: probabilities in the log are right, and actions were drawn with them. Only the mean "
         "weight tests this: wrong ones can pass. With right ones, it differs by chance by 4 standard "
         "deviations in less than 1 of 10 000 judgements.",
-        "- Condition: rows are independent draws. If an action was drawn once for several rows, or rows are "
-        "copies, intervals are too narrow.",
+        f"- Condition: {condition}",
         "- Condition: the policy was not made from these decisions."
         + (
             " THE POLICY'S STATEMENT NAMES THE SAME DATA SET: if it has these people, a gain can be "
@@ -614,7 +680,8 @@ def verify_log(folder: str | Path, ledger: Ledger | None = None) -> tuple[str, .
         facts = json.loads(where.read_text("utf-8"))
         if facts["format"] != FORMAT or facts["version"] != 1:
             raise ValueError("another format")
-        schema, question = _checked(read_schema(folder / SCHEMA)), LogQuestion(**facts["question"])
+        schema = _checked(read_schema(folder / SCHEMA), "mean" if _several(facts) else "one")
+        question = LogQuestion(**facts["question"])
         query = ClippedSum(LogQuestion.SIZE, facts["noise"], facts["scale"])
         stated, files = Guarantee.from_dict(facts["guarantee"]), dict(facts["files"])
         verdict = question.read(facts["sums"], facts["users"], query.std, facts["level"])

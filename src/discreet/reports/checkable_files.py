@@ -1,9 +1,8 @@
 """Files in the folder of a release with which others can check the statement without this library.
 
-The part ``query`` of a statement describes the released sums, their grid and their bounds. Sensitivities can
-be derived from it. ``release.csv`` contains the numbers of ``release.parquet`` as text. ``ledger.jsonl``
-contains the entries of the dataset in the ledger, up to the release. Entries of other datasets are
-represented only by their hashes. :mod:`discreet.checker` reads these files.
+``release.csv`` contains the numbers of ``release.parquet`` as text. ``ledger.jsonl`` contains the entries of
+the dataset in the ledger, and only the hashes of other datasets' entries. The part ``query`` of a statement
+describes the released sums, their grid and their bounds. :mod:`discreet.checker` reads these files.
 """
 
 from __future__ import annotations

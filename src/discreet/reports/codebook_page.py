@@ -1,9 +1,4 @@
-"""Page about a fitted codebook for the data protection officer, computed only from ``codebook.json``.
-
-A codebook that was fitted to users' data is a private release, like a release for a policy. The page has the
-same parts and wording as the page about a policy (:mod:`discreet.reports.dpo_report`), except for the
-description of the release.
-"""
+"""Page about a fitted codebook for the data protection officer, computed only from ``codebook.json``."""
 
 from __future__ import annotations
 
@@ -130,7 +125,7 @@ The arguments of each function are the content of ``codebook.json`` and the SHA-
 def write_codebook_pages(folder: Path, text: str) -> None:
     """Write the pages about a codebook into a folder.
 
-    - text : future content of ``codebook.json``.
+    text : content that ``codebook.json`` will have.
     """
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     for name, lines in PAGES.items():
@@ -138,8 +133,5 @@ def write_codebook_pages(folder: Path, text: str) -> None:
 
 
 def codebook_signed() -> tuple[str, ...]:
-    """Return the names of the files that a signature of a codebook covers.
-
-    These are ``codebook.json``, which states the hashes of the other files, and the pages.
-    """
+    """Return the names of the files that a signature of a codebook covers."""
     return (FACTS, *PAGES)

@@ -1,7 +1,6 @@
 """Section of the report on decision points that compares the learned policy with rules given by the user.
 
-If the report states that the learned policy is better than a rule, the same sentence states the condition of
-this claim. The report makes the claim only if the verdict on the policy itself is "shown".
+Each claim that the learned policy is better than a rule states its condition in the same sentence.
 """
 
 from __future__ import annotations
@@ -107,11 +106,7 @@ def compared_rows(one: Compared, cells: Any) -> list[tuple[Text, ...]]:
 
 
 def compared_sentence(one: Compared) -> str:
-    """Return the sentence about the learned policy and one rule.
-
-    The sentence states that the learned policy is better, with the condition of this claim. Otherwise, it
-    states why the report does not make this claim.
-    """
+    """Return the sentence about the learned policy and one rule."""
     found, gain = one.found, one.found.difference
     if found.rule.gain is None:
         return (

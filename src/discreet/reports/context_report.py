@@ -66,7 +66,9 @@ class ContextReport(ReportPage):
         }
 
     def _slopes(self) -> Any:
-        """Return (A, q) changes of an action's advantage from the middle to the top of a column's range."""
+        """Return the (A, q) changes of each action's advantage from the middle to the top of a column's
+        range.
+        """
         features = self.release.features
         low, high = np.array(list(features.ranges.values())).T
         middle = low / 2 + high / 2
@@ -104,7 +106,7 @@ class ContextReport(ReportPage):
         ]
 
     def figures(self, folder: str | Path) -> list[Path]:
-        """Return an empty list, because this report has no figures. ``folder`` is not used."""
+        """Return an empty list, because this report has no figures."""
         return []
 
 

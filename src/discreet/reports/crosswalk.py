@@ -1,8 +1,6 @@
 """Page that lists the numbers of a statement next to the texts of regulators, without a verdict.
 
-``crosswalk.toml`` contains all strings, with a version number that is printed on the page. The page depends
-only on the statement and the declared lines of its schema. Therefore any person can make the page again and
-compare both.
+The page depends only on the statement, the declared lines of its schema, and ``crosswalk.toml``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Report on decision points: the changes that the policy makes, the estimated gain, and the conditions under
 which it holds.
 
-All results are computed from the release, the policy that was learned from it and public facts, so the report
-costs no privacy. The first line states whether the gain is shown, and under which condition
-(:mod:`discreet.reports.verdict_text`). All numbers are in the units of the data; all labels are those of the
-schema.
+All results are post-processing of the release.
 """
 
 from __future__ import annotations
@@ -454,8 +451,8 @@ class DecisionReport(ReportPage):
     def _outcome_figure(self) -> Figure:
         """Draw one panel per state, with one row per action.
 
-        A row shows two estimates with their intervals: the mean return of users, and the return expected from
-        their next states.
+        A row shows the users' mean return and the return expected from the next states, with confidence
+        intervals.
         """
         from matplotlib.figure import Figure
 
@@ -521,7 +518,7 @@ def decision_report_of(
 ) -> DecisionReport:
     """Return the report on a policy of decision points, computed from the policy and its release.
 
-    rules : rules with which the policy is compared. A comparison requires that a rule defines the rewards.
+    rules : rules with which the policy is compared.
     """
     path, gain, judged = learned.path, learned.gain, learned.verdict
     sums = path.sums
@@ -576,7 +573,7 @@ def decision_report_of(
 def _compared(
     learned: DecisionPolicy, rules: Sequence[StationaryRule], names: LabelNames, ended: float
 ) -> tuple[Compared, ...]:
-    """Compare the learned policy with each rule. The intervals hold simultaneously for all rules."""
+    """Compare the learned policy with each rule, with simultaneous confidence intervals."""
     path, found = learned.path, []
     sums, many = path.sums, len(rules)
     for i, rule in enumerate(rules):
@@ -702,10 +699,7 @@ def _label(labels: tuple[str, ...] | None, index: int) -> str:
 
 
 def _outcomes(learned: DecisionPolicy, names: LabelNames) -> tuple[tuple[StateOutcome, ...], ...]:
-    """Return the outcomes of actions for at most ``_STATES`` states.
-
-    Changed states come first. Otherwise, states are in decreasing order of visits.
-    """
+    """Return the outcomes of actions for at most ``_STATES`` states, changed states first, then by visits."""
     path = learned.path
     found = outcomes_of(path.sums, learned.verdict.consistency, path.level)
     changed = path.changed(learned.changes)

@@ -1,9 +1,8 @@
 """Record of a release in the format of the public registry of deployments of differential privacy.
 
 The registry is opendp/deployments-registry-data on GitHub (schema of commit 3e9c812, 15 July 2026; arXiv
-2509.13509). Numbers and descriptions are those of the statement. Facts that no file contains are declared in
-the schema, under ``[declared]``. It is an error if a fact that the registry requires is not declared. Other
-facts that are not declared are left out.
+2509.13509). Numbers and descriptions are those of the statement. Other facts are declared in the schema,
+under ``[declared]``.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ _UNPROTECTED = ("users", "second group", "leaks", "unstated", "compare")
 def check_protects(doc: Document) -> None:
     """Raise ``ValueError`` if the release of a statement protects no person.
 
-    No document can be made for such a release. This is the case for synthetic data, for noise from a seed,
-    for exact sums, and if the total of the releases in the ledger has no finite epsilon.
+    This is the case for synthetic data, for noise from a seed, for exact sums, and if the releases in the
+    ledger have no finite total epsilon.
 
     doc : document of a statement.
     """

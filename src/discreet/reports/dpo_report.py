@@ -1,9 +1,7 @@
 """Page for a data protection officer: the privacy statement in plain words, and questions for the officer.
 
-Like ``statement.md``, the page depends only on ``statement.json``. Therefore ``discreet verify`` can make the
-page again and compare it. Only the blank lines of the page can be filled in. The page lists points that
-paraphrase NIST SP 800-226 (March 2025). A point is answered if the software has a number for it; otherwise,
-it is a question. All numbers are rounded up, as on the page of the statement.
+The page depends only on ``statement.json``. Its points paraphrase NIST SP 800-226 (March 2025). A point is
+answered if the statement contains the answer, and is otherwise a question. All numbers are rounded up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Page of a privacy statement in Markdown, computed only from the statement's JSON document.
 
-Every number is rounded up, so no number on the page is smaller than the true value. All text that comes from
-outside the library is escaped, so that a name cannot imitate a line of the page.
+Every number is rounded up. All text that comes from outside the library is escaped, so that a name cannot
+imitate a line of the page.
 """
 
 from __future__ import annotations
@@ -204,16 +204,15 @@ def attacker_blocks(doc: Mapping[str, Any]) -> Iterator[Block]:
 def never_certain(doc: Mapping[str, Any]) -> bool:
     """Return True if every outcome of the noise is possible under every record of a user.
 
-    Then no outcome can exclude a record. The result is False for floating-point noise, because the last
-    digits of a number can reveal a record. It is also False for randomized reports and for shuffled bits.
+    The result is False for floating-point noise, whose last digits can reveal a record, for randomized
+    reports and for shuffled bits.
     """
     kinds = [one["record"]["kind"] for one in doc["mechanisms"]]
     return doc["guarantee"]["randomness"] == "secure" and set(kinds) == {"noise"}
 
 
 def _certain(doc: Mapping[str, Any], delta: float) -> str:
-    """Return the sentence about outcomes that prove something about a user, and the probability of such
-    outcomes.
+    """Return the sentence about outcomes that exclude a record, and their probability.
 
     The probability is bounded by (epsilon, delta).
     """

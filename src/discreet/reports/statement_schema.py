@@ -1,8 +1,7 @@
 """JSON Schema of ``statement.json``, and a validator for the schema keywords that are used.
 
-Objects allow only the keys that the schema names. Therefore additional content in a statement is always
-detected. The schema does not determine three parts: the line of the operator, the line of the approver, and
-the options of the algorithm. The statement contains a hash of these options.
+Objects allow only the keys that the schema names. The schema does not determine the content of three parts:
+the operator, the approver, and the options of the algorithm. The statement contains a hash of these options.
 """
 
 from __future__ import annotations
@@ -343,12 +342,10 @@ def read_json(path: Path) -> Any:
 
 
 def ordered(value: Any, schema: Mapping[str, Any] = JSON_SCHEMA) -> Any:
-    """Return a JSON value with its keys in the order of the schema.
-
-    Every document then has only one text form.
+    """Return a JSON value with its keys in the order of the schema, so that a document has only one text
+    form.
 
     Keys that the schema does not name are sorted. Objects for which the schema names no keys are unchanged.
-    These objects are the mechanism records, in which the order of the tables has a meaning.
     """
     if isinstance(value, dict):
         if not schema.keys() & {"properties", "additionalProperties", "anyOf"}:

@@ -1,26 +1,22 @@
 r"""Bounds on attackers who test which of two users' data were used.
 
-The attacker sees everything that is released, and knows all other users' data. The attacker asks whether the
-dataset x or its neighbour x' was the input (membership, or any attribute of one user). By the Neyman-Pearson
-lemma, all such tests are described by a curve: the largest true positive rate t at each false positive rate
-f. Every bound in this module is valid. If several privacy notions are known for the same mechanism, the
-smallest bound is used.
+The attacker sees all releases and knows all other users' data. The attacker tests whether the dataset x or
+its neighbour x' was the input. All such tests are described by a curve: the largest true positive rate t at
+each false positive rate f. If several privacy notions are known for a mechanism, the smallest bound is used.
 
 - (epsilon, delta): t <= min(e^epsilon f + delta, 1 - e^{-epsilon} (1 - delta - f)) (Kairouz, Oh and Viswanath
   2015);
 - mu-GDP: t <= Phi(mu + Phi^{-1}(f)), exactly (Dong, Roth and Su 2022);
-- rho-zCDP: a test is post-processing. Therefore, for every order a > 1, the Renyi divergences between the
+- rho-zCDP: for every order a > 1, the Renyi divergences between the
   Bernoulli distributions with means t and f satisfy D_a(t || f) <= a rho and D_a(f || t) <= a rho. The bound
   is found by bisection in t, for many orders; each single order gives a valid bound.
 
 Let H(epsilon) be the supremum over all tests of t - e^epsilon f. This is the hockey-stick divergence at
 epsilon, which equals the smallest delta at this epsilon. Then:
 
-- The attacker's advantage is sup t - f = H(0). For zCDP, the pairs (f, t) that the divergences allow form a
-  convex set, because the Renyi divergence is jointly quasi-convex. This set is symmetric under the map
-  (f, t) -> (1 - t, 1 - f). Therefore the largest difference t - f is found where t = 1 - f.
-- The best guess at prior p <= 1/2 is right with probability sup p t + (1 - p)(1 - f) = 1 - p + p H(ln((1 - p)
-  / p)). By symmetry, the best guess at prior 1 - p is right with the same probability.
+- The attacker's advantage is sup t - f = H(0). For zCDP, the set of possible pairs (f, t) is convex and
+  symmetric under (f, t) -> (1 - t, 1 - f), so the largest difference has t = 1 - f.
+- At prior p <= 1/2 or 1 - p, the best guess is right with probability 1 - p + p H(ln((1 - p) / p)).
 - The posterior after a positive answer is p t / (p t + (1 - p) f). The largest t is concave in f. Therefore,
   among all tests whose false positive rate is at least f, the posterior is largest at f. At a pure epsilon,
   no outcome raises the odds between the two records by more than a factor of e^epsilon.
@@ -155,11 +151,10 @@ class TradeOff:
         return 1.0 - p + p * self.excess(math.log((1.0 - p) / p))
 
     def posterior(self, prior: float, false_positives: float | None = None) -> float | None:
-        """Return the largest posterior after a positive answer of a test with at least this rate of false
-        positives.
+        """Return the largest posterior after a positive answer of a test.
 
-        If ``false_positives`` is None, the bound holds for the posterior after any outcome. The result is
-        then None if no pure epsilon is known, because an outcome can reveal the record.
+        false_positives : least false positive rate of the test. None: the bound holds after
+            any outcome, and the result is None if no pure epsilon is known
         """
         p = checks.real("prior", prior, 0.0, 1.0, open_low=True, open_high=True)
         if false_positives is None:
@@ -173,8 +168,8 @@ def _largest(rho: float, false_positives: float | None = None) -> float:
     """Return the largest true positive rate t that rho-zCDP allows at a false positive rate f.
 
     If ``false_positives`` is None, f = 1 - t. The result is the minimum over all orders. The Renyi
-    divergences D(t || f) and D(f || t) increase in t for t >= f, or for t >= 1/2 if f = 1 - t. Bisection
-    returns the upper end of the last interval, so rounding never makes the result too small.
+    divergences D(t || f) and D(f || t) increase in t for t >= f, or for t >= 1/2 if f = 1 - t. The result is
+    rounded up.
     """
     low = 0.5 if false_positives is None else false_positives
     below, above = np.full(_ORDERS.shape, low), np.ones(_ORDERS.shape)

@@ -1,10 +1,8 @@
 """Sentences about a verdict on decision points, for the report, the statement and the officer's page.
 
-These sentences are in the first line of the report, in its section about conditions, in the statement and on
-the officer's page. Every sentence that claims a gain also states the condition of this claim. The sentences
-of the report are made from the numbers of :class:`discreet.learners.ope.verdict.Verdict`. The sentences of
-the statement's pages are made from a part of ``report.json`` that :func:`stated_verdict` copies. Therefore
-the pages depend only on the statement.
+Every sentence that claims a gain also states the condition of this claim. The report's sentences are made
+from :class:`discreet.learners.ope.verdict.Verdict`. The sentences of the statement are made from a part of
+``report.json`` (:func:`stated_verdict`).
 """
 
 from __future__ import annotations
@@ -47,10 +45,7 @@ _DO_NOT_ACT = (
 
 
 def times(strength: float) -> str:
-    """Return a factor by which odds change as text, rounded down to two decimals.
-
-    The search for factors stops at ``LARGEST``. For this value, the text ends with "or more".
-    """
+    """Return a factor of odds as text, rounded down to two decimals; ``LARGEST`` gives "or more"."""
     if strength >= LARGEST:
         return f"{LARGEST:g} or more"
     return f"{math.floor(100.0 * strength + 1e-9) / 100.0:.2f}"
@@ -63,10 +58,7 @@ def _asked(strength: float) -> str:
 
 
 def _at_most(strength: float) -> str:
-    """Return a factor as in :func:`times`, but without the words "or more".
-
-    The text is used after "more than".
-    """
+    """Return a factor as in :func:`times`, but without the words "or more"."""
     return times(strength).removesuffix(" or more")
 
 
@@ -138,10 +130,7 @@ def _incomplete(found: Verdict, ended: float) -> str:
 
 
 def _in_a_group(test: Consistency) -> str:
-    """Return a sentence that states that the largest discrepancy of levels is in a group of users.
-
-    The text is empty if the largest discrepancy is in a state.
-    """
+    """Return a sentence if the largest discrepancy of levels is in a group of users; otherwise empty."""
     of = test.of_groups
     if not of.any() or not of[int(abs(test.levels.z).argmax())]:
         return ""
@@ -149,10 +138,7 @@ def _in_a_group(test: Consistency) -> str:
 
 
 def _open_ends(found: Verdict) -> str:
-    """Return the sentence of the first line about episodes whose outcome is not known.
-
-    The text is empty if the outcomes of all episodes are known.
-    """
+    """Return the sentence of the first line about episodes with unknown outcomes; empty if there are none."""
     if found.censored is None:
         return ""
     share = percent(found.censored.share)
@@ -196,10 +182,9 @@ def _why(found: Verdict) -> str:
 
 
 def _contradiction(found: Verdict, named: Named) -> str:
-    """Return a sentence about the state and action with the largest contradiction.
+    """Return a sentence about the (state, action) pair whose two estimates of the return differ most.
 
-    The contradiction is between two estimates of the mean return after the action. One estimate is from
-    observed returns, and the other is from the next states.
+    One estimate is the mean of observed returns, and the other is computed from the next states.
     """
     test, contrasts = found.consistency, found.consistency.contrasts
     at = int(abs(contrasts.z).argmax())
@@ -357,10 +342,9 @@ def _p(p: float) -> str:
 def stated_verdict(report: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the part of the verdict in ``report.json`` that the statement contains.
 
-    Returns None if the report is not about decision points, because such a report has no verdict. The p-value
-    of a comparison is None if nothing was compared. Numbers are limited to the ranges in the schema of the
-    statement. Otherwise, rounding could make the statement invalid after the budget was spent. Raises
-    ``KeyError`` if a number is missing in a report on decision points.
+    Returns None if the report is not about decision points. The p-value of a comparison is None if nothing
+    was compared. Numbers are clipped to the ranges in the schema of the statement. Raises ``KeyError`` if a
+    number is missing in a report on decision points.
     """
     if report.get("kind") != "decision points":
         return None

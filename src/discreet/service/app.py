@@ -69,10 +69,11 @@ _SWEEP = 0.02  # Seconds between two removals of counted messages; a removal blo
 _CODES = {
     "counted": 202, "placed": 201, "full": 409, "spent": 409, "replayed": 409, "placeless": 409, "late": 410,
     "over": 410, "closed": 410, "foreign": 403, "malformed": 400, "oversized": 413, "slow": 408, "busy": 503,
-    "unauthorized": 401, "unknown": 404, "headers": 431,
+    "unauthorized": 401, "unknown": 404, "headers": 431, "again": 403,
 }  # fmt: skip
 _WORDS = {
     "full": "no place is free now: ask again later",
+    "again": "this person took part as often as the study allows, too recently, or has an open place",
     "spent": "this ticket was used",
     "replayed": "these bytes came with another ticket",
     "placeless": "this ticket has no place: ask for one before you act",
@@ -497,6 +498,9 @@ class Service:
             if many is None:
                 (result,) = await self.put([place_of(table)])
                 self.given.labels(result.status).inc()
+                if result.status == "again":
+                    words = {"reason": "again", "words": _WORDS["again"], "release": result.release}
+                    return _json(_CODES["again"], words)
                 if result.status != "placed":
                     return _refused(result.status, seconds=result.seconds)
                 await self._published([result])
@@ -516,7 +520,8 @@ class Service:
             if result.status == "placed":
                 said.append({"status": "placed", "plan": result.plan, "seconds": result.seconds})
             else:
-                said.append({"status": result.status, "words": _WORDS[result.status]})
+                more = {"release": result.release} if result.status == "again" else {}
+                said.append({"status": result.status, "words": _WORDS[result.status], **more})
         return _json(201, {"results": said})
 
     async def withdrawn(self, request: Request) -> Response:
@@ -546,10 +551,22 @@ class Service:
         """Handle POST /tickets, which needs an operator's token."""
         await self._check_operator(request)
         table = await self.body(request)
-        count = table.get("count") if isinstance(table, dict) and len(table) == 1 else None
-        if type(count) is not int or not 0 < count <= MOST_ISSUED:
-            raise ServiceError("malformed", f"count: must be an integer in [1, {MOST_ISSUED}]")
-        made = await self.io.in_thread(self.store.new_tickets, count)
+        table = table if isinstance(table, dict) and len(table) == 1 else {}
+        count, persons = table.get("count"), table.get("persons")
+        if isinstance(persons, list) and 0 < len(persons) <= MOST_ISSUED:
+            asked: tuple[Any, Any] = self.store.tickets_for, persons
+        elif type(count) is int and 0 < count <= MOST_ISSUED and persons is None:
+            asked = self.store.new_tickets, count
+        else:
+            raise ServiceError(
+                "malformed",
+                f"count: must be an integer in [1, {MOST_ISSUED}], or persons: a list of 1 to {MOST_ISSUED} "
+                "pseudonyms",
+            )
+        try:
+            made = await self.io.in_thread(*asked)
+        except ValueError as error:
+            raise ServiceError("malformed", str(error)) from None
         self.ticketed.labels("issued").inc()
         return _json(201, {"tickets": made})
 

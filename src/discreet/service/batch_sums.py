@@ -11,8 +11,9 @@ the plans. For each batch the shuffler sends the following content, signed with 
 
 The sum contains the messages of ``users`` users. The other ``absent`` users of the batch sent no message in
 time. ``counts`` contains 64-bit integers in base64, in the form of
-:class:`~discreet.mechanisms.shuffle.shuffle_session.Counted` or
-:class:`~discreet.mechanisms.shuffle.amplified_session.Histogram`. ``counts`` is null if fewer messages
+:class:`~discreet.mechanisms.shuffle.shuffle_session.Counted`,
+:class:`~discreet.mechanisms.shuffle.amplified_session.Histogram` or
+:class:`~discreet.mechanisms.shuffle.skellam_session.BatchSum`. ``counts`` is null if fewer messages
 arrived than the guarantee of the batch requires. In this case, no sum of these messages is ever released.
 """
 
@@ -20,32 +21,28 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from discreet.device.randomized_response_device import ReportDevice
-from discreet.device.shuffle_payload import SessionConfig
 from discreet.ledger.signatures import PrivateKey, is_valid
 from discreet.mechanisms.shuffle.amplified_session import Histogram, ReportShuffler
+from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
 from discreet.mechanisms.shuffle.shuffle_session import Counted, Shuffler
+from discreet.mechanisms.shuffle.skellam_session import BatchSum, SkellamMechanism, SumShuffler
 from discreet.service.study_config import Study
 
-__all__ = ["ShuffledBatches", "form_of_bytes", "opened_sum", "sum_of", "written_sum"]
+__all__ = ["ShuffledBatches", "opened_sum", "sum_of", "written_sum"]
 
-AnyShuffler = Shuffler | ReportShuffler
+AnyShuffler = Shuffler | ReportShuffler | SumShuffler
+AnySum = Counted | Histogram | BatchSum
 
-
-def form_of_bytes(published: bytes) -> SessionConfig | ReportDevice:
-    """Parse the published form of a batch's messages in the same way as a device does.
-
-    Raises ``ValueError`` if the bytes are invalid.
-    """
-    try:
-        return SessionConfig.from_bytes(published)
-    except ValueError:
-        found: ReportDevice = ReportDevice.from_bytes(published)
-        return found
+_SHUFFLERS: Mapping[type, Any] = {
+    FlipMechanism: Shuffler,
+    AmplifiedMechanism: ReportShuffler,
+    SkellamMechanism: SumShuffler,
+}
 
 
 class ShuffledBatches:
@@ -57,7 +54,7 @@ class ShuffledBatches:
     def __init__(self, study: Study, session: int) -> None:
         self._mechanism: Any = study.mechanism
         self._session = session
-        self._kind: Any = Shuffler if study.mechanism.bits else ReportShuffler  # type: ignore[union-attr]
+        self._kind = _SHUFFLERS[type(study.mechanism)]
 
     def check(self, before: int, users: list[int]) -> None:
         """Raise ``ValueError`` unless the plans together form exactly one batch of the schedule.
@@ -89,20 +86,29 @@ class ShuffledBatches:
         return self.shuffler(before).device.to_bytes()
 
 
-def _packed(found: Counted | Histogram) -> str:
-    tables = (found.ones,) if isinstance(found, Counted) else (found.reports, found.moves, found.bits)
+def _packed(found: AnySum) -> str:
+    tables: tuple[Any, ...]
+    match found:
+        case Counted():
+            tables = (found.ones,)
+        case Histogram():
+            tables = found.reports, found.moves, found.bits
+        case BatchSum():
+            tables = (found.cells,)
     content = b"".join(np.ascontiguousarray(one, "<i8").tobytes() for one in tables)
     return base64.b64encode(content).decode()
 
 
-def _unpacked(shuffler: AnyShuffler, users: int, text: str) -> Counted | Histogram:
+def _unpacked(shuffler: AnyShuffler, users: int, text: str) -> AnySum:
     try:
         content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("counts: must be base64") from None
+    shapes: list[tuple[int, ...]]
     if isinstance(shuffler, Shuffler):
-        form = shuffler.form
-        shapes: list[tuple[int, ...]] = [(form.begins[-1],)]
+        shapes = [(shuffler.form.begins[-1],)]
+    elif isinstance(shuffler, SumShuffler):
+        shapes = [(shuffler.query.cells,)]
     else:
         steps, layout = shuffler.reports.horizon, shuffler.layout
         shapes = [(steps, 2), (steps, layout.rows, layout.states), (steps, layout.rows, 2)]
@@ -116,6 +122,8 @@ def _unpacked(shuffler: AnyShuffler, users: int, text: str) -> Counted | Histogr
     if isinstance(shuffler, Shuffler):
         each = np.repeat([family.messages for family in shuffler.form.families], shuffler.form.counters)
         return Counted(tables[0], users * each)
+    if isinstance(shuffler, SumShuffler):
+        return BatchSum(users, tables[0])
     return Histogram(users, *tables)
 
 
@@ -152,9 +160,7 @@ def written_sum(table: Any, key: str) -> dict[str, Any]:
     return content
 
 
-def opened_sum(
-    content: dict[str, Any], identity: str, shuffler: AnyShuffler, people: int
-) -> Counted | Histogram | None:
+def opened_sum(content: dict[str, Any], identity: str, shuffler: AnyShuffler, people: int) -> AnySum | None:
     """Return the sum that is encoded in the content of a signed sum; None if no sum was released.
 
     shuffler : empty shuffler for the batch.

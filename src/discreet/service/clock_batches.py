@@ -23,6 +23,15 @@ M <= D. The stated guarantee is the same as with the rule "all", without wider n
 listed privacy-loss distributions, because the noise of a cell depends only on the size of the change. The
 rounding of fixed-point sums is bounded by the cells of two records, as before.
 
+*Sums over contexts.* Let a = 1 / s_G^2 and b = 1 / s_u^2 for the noise scales s_G of the matrices and s_u of
+the responses. A record has at most the squared norm M^2 = a / 2 + b / 4, because ||phi|| <= 1 and |r - 1/2|
+<= 1/2. The stated squared loss is a + b / 2 + b^2 / (16 a), or b if b > 4 a (lemma 3 of
+:mod:`discreet.mechanisms.linear.sensitivities`). Both are at least 2 M^2. For Laplace noise, the stated loss
+is twice the largest l1 norm of a record. The sums do not depend on the plan that the user followed.
+
+*Delayed outcomes.* The device sends one message when the outcome is known. The record counts in the batch
+that is open then, so the time of the outcome is covered like the time of any answer.
+
 The bound requires noise that does not depend on the number of answers. It does not hold if each answer adds
 its own noise (local privacy, ``release = "reports"``, shuffling). The presence of an answer then also changes
 the noise, so the noise cannot hide it. Two mechanisms are refused, because their columns are not derived
@@ -46,6 +55,8 @@ from typing import Any, Literal
 
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.strategies import Batches
+from discreet.mechanisms.linear.context_query import ContextQuery
+from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
 from discreet.service.resolved_batches import ResolvedBatches, ResolvedRequests
 
 __all__ = ["ClockBatches", "ClockRequests", "check_mechanism", "settling_time"]
@@ -56,13 +67,14 @@ _SETTLES = 60.0  # largest number of seconds from the end of a batch to the next
 
 def check_mechanism(mechanism: Any) -> None:
     """Raise ``ValueError`` if the bound in the module docstring does not hold for the mechanism."""
-    if not isinstance(mechanism, CountMechanism) or not isinstance(mechanism.strategy, Batches):
+    sums = isinstance(mechanism, LinearMechanism) and isinstance(mechanism.query, ContextQuery)
+    if not (sums or isinstance(mechanism, CountMechanism)) or not isinstance(mechanism.strategy, Batches):
         raise ValueError(
             'serving.close = "clock": must be "resolved" or "all" with this privatizer; the time of an '
             "answer is hidden only by noise of the server on sums of batches (privatizer 'central', release "
             "'batches' or 'decaying')"
         )
-    if mechanism.query.steered or (mechanism.release_scales.size and mechanism.decay):
+    if not sums and (mechanism.query.steered or (mechanism.release_scales.size and mechanism.decay)):
         raise ValueError(
             'serving.close = "clock": must be "resolved" or "all" with noise scales that change from release '
             "to release"

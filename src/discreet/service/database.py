@@ -16,6 +16,9 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 ``sums``        under shuffle trust: for each turn, the sum that the shuffler signed.
 
 ``relayed``     one row, only at a shuffler: the service's signed publication.
+``persons``     code of each pseudonym, and how often and in which batch the person took part.
+``person_key``  one row: the random key of these codes (:mod:`discreet.service.returning_users`).
+
 ``tokens``      SHA-256 of the operators' tokens.
 ``keys``        one row: the public key of the service's signatures, which users' devices know.
 
@@ -68,8 +71,8 @@ removed in the transaction that stores their sum. Each of the two databases has 
 truncated to zero bytes after the messages of a batch have been removed (:meth:`Store.sweep`), and when the
 store is closed (:meth:`Store.close`).
 
-**Locks** are always taken in the same order: lease, study, plans, tickets, messages. Therefore no two
-transactions can deadlock.
+**Locks** are always taken in the same order: lease, study, plans, persons. Tickets and messages follow.
+Therefore no two transactions can deadlock.
 
 **Order.** Messages enter the session in the order of their ticket numbers and not in the order of arrival.
 Therefore sums and noise do not depend on arrival times. The arrival times are not stored.
@@ -83,17 +86,19 @@ import math
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sql
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
 from discreet.core import checks
 from discreet.service.release_chain import BEATS, NO_LINK, ChainMark, link_of
+from discreet.service.returning_users import Participation, Returning, code_of, pseudonym_of
 from discreet.service.system_io import SYSTEM, Io
 
 __all__ = [
@@ -105,6 +110,7 @@ __all__ = [
     "Requests",
     "ReservationRequest",
     "RequestResult",
+    "RowUpdate",
     "WithdrawalRequest",
     "StaleWriter",
     "Store",
@@ -113,7 +119,7 @@ __all__ = [
     "resolved_table",
 ]
 
-SCHEMA = 2  # version of the tables
+SCHEMA = 3  # version of the tables
 _SYNCHRONOUS = "FULL"  # SQLite's setting under which a commit is on the disk when it returns.
 _MANY = 500  # Largest number of values in one SQL statement.
 # An expiry more than this many lease durations in the future is invalid. (The factor is above 1, because a
@@ -180,6 +186,7 @@ _tickets = sql.Table(
     sql.Column("plan", sql.BigInteger),
     sql.Column("due", sql.Float),
     sql.Column("nonce", sql.LargeBinary(16)),
+    sql.Column("person", sql.BigInteger),  # null for a ticket without a pseudonym
 )
 _messages = sql.Table(
     "messages",
@@ -197,6 +204,20 @@ resolved_table = sql.Table(
     sql.Column("plan", sql.BigInteger, primary_key=True, autoincrement=False),
     sql.Column("came", sql.BigInteger, nullable=False),
     sql.Column("absent", sql.BigInteger, nullable=False),
+)
+_persons = sql.Table(
+    "persons",
+    _meta,
+    sql.Column("id", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True),
+    sql.Column("code", sql.LargeBinary(32), nullable=False, unique=True),
+    sql.Column("taken", sql.Integer, nullable=False),
+    sql.Column("last_batch", sql.Integer),
+)
+_person_key = sql.Table(
+    "person_key",
+    _meta,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("key", sql.LargeBinary(32), nullable=False),
 )
 _key_rows = sql.Table(
     "key_rows",
@@ -269,6 +290,12 @@ sql.Index(
     sqlite_where=_tickets.c.nonce.isnot(None),
     postgresql_where=_tickets.c.nonce.isnot(None),
 )
+PERSON_INDEX = sql.Index(
+    "person_tickets",
+    _tickets.c.person,
+    sqlite_where=_tickets.c.person.isnot(None),
+    postgresql_where=_tickets.c.person.isnot(None),
+)
 sql.Index(
     "due_tickets",
     _tickets.c.due,
@@ -279,9 +306,59 @@ sql.Index(
 TABLES = _meta.tables
 _COUNTS = [column for column in _plans.c if column.name != "policy"]
 
+
+class RowUpdate:
+    """Statement that sets columns of single rows.
+
+    It is built once, because building a statement takes longer than executing it.
+
+    Parameters
+    ----------
+    table : table of the rows.
+    key : names of the columns that identify a row.
+    values : names of the columns that are set.
+    """
+
+    def __init__(self, table: sql.Table, key: Sequence[str], values: Sequence[str]) -> None:
+        self._key, self._values = key, values
+        own = [table.c[name] == sql.bindparam(f"own_{name}") for name in key]
+        self._statement = table.update().where(*own).values({n: sql.bindparam(f"new_{n}") for n in values})
+
+    def write(self, connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Set the columns of these rows."""
+        given = [
+            {f"own_{n}": row[n] for n in self._key} | {f"new_{n}": row[n] for n in self._values}
+            for row in rows
+        ]
+        if given:
+            connection.execute(self._statement, given)
+
+
+# Statements of each transaction with requests; they are built once, as in RowUpdate.
+_TICKETS_OF = sql.select(_tickets).where(_tickets.c.hash.in_(sql.bindparam("hashes", expanding=True)))
+_KNOWN_NONCES = sql.union_all(  # an open plan can have removed messages, so tickets are asked as well
+    *(
+        sql.select(table.c.nonce).where(table.c.nonce.in_(sql.bindparam("nonces", expanding=True)))
+        for table in (_messages, _tickets)
+    )
+)
+_TURN = sql.select(_study.c.turn).scalar_subquery()
+_STUDY_NOW = sql.select(_study.c.turn, _study.c.over)
+_TURN_PLANS = sql.select(*_COUNTS).where(_plans.c.turn == _TURN).order_by(_plans.c.number)
+_OPEN_PLANS = (
+    sql.select(*_COUNTS)
+    .where((_plans.c.turn == _TURN) | (_plans.c.placed > _plans.c.came + _plans.c.absent))
+    .order_by(_plans.c.number)
+)
+_RESOLVED_SINCE = sql.select(resolved_table).where(resolved_table.c.batch >= sql.bindparam("turn"))
+_LOCKED = {one: one.with_for_update() for one in (_STUDY_NOW, _TURN_PLANS, _OPEN_PLANS)}
+_TICKET_UPDATE = RowUpdate(_tickets, ("id",), ("state", "plan", "due", "nonce"))
+_PLAN_UPDATE = RowUpdate(_plans, ("number",), ("placed", "came", "absent"))
+_PERSON_UPDATE = RowUpdate(_persons, ("id",), ("taken", "last_batch"))
 Status = Literal[
-    "placed", "counted", "full", "late", "spent", "foreign", "replayed", "placeless", "over", "withdrawn"
-]
+    "placed", "counted", "full", "late", "spent", "foreign", "replayed", "placeless", "over", "withdrawn",
+    "again",
+]  # fmt: skip
 
 
 class StaleWriter(RuntimeError):
@@ -338,11 +415,15 @@ class RequestResult:
 
     For the result ``full``, ``seconds`` is the time in seconds until the first user without an answer counts
     as absent.
+
+    For the result ``again``, ``release`` is the number of the release from which the user can ask again; None
+    if it is not known, or if the user took part as often as allowed.
     """
 
     status: Status
     plan: int = 0
     seconds: float = 0.0
+    release: int | None = None
 
 
 @dataclass(frozen=True)
@@ -402,6 +483,7 @@ class Store:
         self.whole = False  # True if no open plan waited for a user after the last :meth:`admit`
         # rule "resolved" or "clock"; None: the rule "all"
         self.batches: BatchRule | None = None
+        self.participation = Participation()  # limits of a person
         # with SQLite, threads of this process write one after the other
         self._lock = io.lock() if self.sqlite else None
         if self.sqlite:
@@ -634,6 +716,7 @@ class Store:
                 )
                 connection.execute(_lease.insert().values(id=1, holder="", token=0, expires=0.0))
                 connection.execute(_schema.insert().values(id=1, number=SCHEMA))
+                self.keep_person_key(connection)
                 keep(connection)
         # another process created the rows or tables in the meantime
         except (sql.exc.IntegrityError, sql.exc.ProgrammingError):
@@ -748,9 +831,44 @@ class Store:
             )  # fmt: skip
 
     # ------------------------------------------------------------------------- tickets, tokens
+    def keep_person_key(self, connection: Connection) -> None:
+        """Store the random key of pseudonyms, when the tables are created. It never changes."""
+        connection.execute(_person_key.insert().values(id=1, key=self._io.random_bytes(32)))
+
+    def tickets_for(self, persons: Sequence[Any]) -> list[str]:
+        """Create one ticket for each pseudonym and return them. The database keeps only hashes and codes.
+
+        Raises ``ValueError`` for a value that is not a pseudonym
+        (:func:`~discreet.service.returning_users.pseudonym_of`).
+        """
+        names = [pseudonym_of(one) for one in persons]
+        made = [new_ticket(self._io) for _ in names]
+        insert = (sqlite if self.sqlite else postgresql).insert
+        with self._writing() as connection:
+            key = bytes(connection.execute(sql.select(_person_key.c.key)).scalar_one())
+            codes = [code_of(key, one) for one in names]
+            found = dict[bytes, int]()
+            for part in _parts(sorted(set(codes)), _MANY):  # in one order, so that no two of them deadlock
+                rows = [{"code": one, "taken": 0} for one in part]
+                connection.execute(insert(_persons).on_conflict_do_nothing(), rows)
+                query = sql.select(_persons.c.code, _persons.c.id).where(_persons.c.code.in_(part))
+                found |= {bytes(row.code): int(row.id) for row in connection.execute(query)}
+            pairs = zip(made, codes, strict=True)
+            new = [{"hash": hashed(one), "state": UNSPENT, "person": found[code]} for one, code in pairs]
+            connection.execute(_tickets.insert(), new)
+        return made
+
     def new_tickets(self, count: int) -> list[str]:
-        """Create ``count`` tickets and return them; the database keeps only their hashes."""
+        """Create ``count`` tickets and return them; the database keeps only their hashes.
+
+        Raises ``ValueError`` if users can return, because their tickets need pseudonyms.
+        """
         count = checks.integer("tickets", count, 1, 10**7)
+        if self.participation.most > 1:
+            raise ValueError(
+                f"tickets = {count}: must be made for pseudonyms, as people.participations = "
+                f"{self.participation.most}: give --persons FILE, or POST /tickets with persons"
+            )
         made = [new_ticket(self._io) for _ in range(count)]
         with self._writing() as connection:
             for part in _parts(made, 10_000):
@@ -816,9 +934,8 @@ class Store:
 
         Tickets and nonces are read after the lock is held, so that no other transaction changes them.
         """
-        query: Any = sql.select(_study.c.turn, _study.c.over)
-        if self.batches is not None:  # one transaction at a time, because each counts in the same batch
-            query = query.with_for_update()
+        # without the rule "all", one transaction at a time, because each counts in the same batch
+        query = _STUDY_NOW if self.batches is None else _LOCKED[_STUDY_NOW]
         study = connection.execute(query).one()
         plans = [] if study.over else self._open(connection, lock=True)
         tickets = self._known(connection, {one.ticket for one in requests})
@@ -832,24 +949,39 @@ class Store:
             if self.batches is not None:  # a message can count in the open batch after its plan is closed
                 known = {one["number"] for one in plans}
                 plans += self._plan_rows(connection, {one["plan"] for one in leaving} - known - {None})
-        given = plans, tickets, nonces, bool(study.over), now, stays, ends, stored
+        people = self._people(connection, requests, tickets)
+        given = plans, tickets, nonces, bool(study.over), now, stays, ends, stored, people
         if self.batches is None:
             return Requests(*given)
-        rows = connection.execute(
-            sql.select(resolved_table).where(resolved_table.c.batch >= study.turn)
-        ).mappings()
+        rows = connection.execute(_RESOLVED_SINCE, {"turn": study.turn}).mappings()
         return self.batches.requests(int(study.turn), [dict(row) for row in rows], *given)
+
+    def _people(
+        self,
+        connection: Connection,
+        requests: Sequence[AnyRequest],
+        tickets: Mapping[bytes, Mapping[str, Any]],
+    ) -> Returning:
+        """Read the persons of tickets, and their open reservations."""
+        own = {tickets[one.ticket]["person"] for one in requests if one.ticket in tickets} - {None}
+        rows, reserved = dict[int, dict[str, Any]](), {person: set[int]() for person in own}
+        for part in _parts(sorted(own), _MANY):
+            query = sql.select(_persons).where(_persons.c.id.in_(part))
+            if not self.sqlite:
+                query = query.with_for_update()
+            rows |= {int(row["id"]): dict(row) for row in connection.execute(query).mappings()}
+            query = sql.select(_tickets.c.person, _tickets.c.id).where(
+                _tickets.c.person.in_(part), _tickets.c.state == PLACED
+            )
+            for row in connection.execute(query):
+                reserved[row.person].add(int(row.id))
+        return Returning(self.participation, rows, reserved)
 
     def _open(self, connection: Connection, *, lock: bool = False) -> list[dict[str, Any]]:
         """Return the open plans: the plans of the current turn, and earlier plans that hold reservations."""
-        turn = sql.select(_study.c.turn).scalar_subquery()
-        is_open = _plans.c.turn == turn
-        if self.batches is not None:
-            is_open = is_open | (_plans.c.placed > _plans.c.came + _plans.c.absent)
-        query = sql.select(*_COUNTS).where(is_open).order_by(_plans.c.number)
-        if lock:
-            query = query.with_for_update()
-        return [dict(row) for row in connection.execute(query).mappings()]
+        query = _TURN_PLANS if self.batches is None else _OPEN_PLANS
+        rows = connection.execute(_LOCKED[query] if lock else query).mappings()
+        return [dict(row) for row in rows]
 
     def _plan_rows(self, connection: Connection, numbers: set[int]) -> list[dict[str, Any]]:
         """Return rows of plans in the form of :meth:`_open`, and lock them."""
@@ -859,18 +991,15 @@ class Store:
     def _known(self, connection: Connection, hashes: set[bytes]) -> dict[bytes, dict[str, Any]]:
         found: dict[bytes, dict[str, Any]] = {}
         for part in _parts(sorted(hashes), _MANY):
-            query = sql.select(_tickets).where(_tickets.c.hash.in_(part))
-            found |= {bytes(row["hash"]): dict(row) for row in connection.execute(query).mappings()}
+            rows = connection.execute(_TICKETS_OF, {"hashes": part}).mappings()
+            found |= {bytes(row["hash"]): dict(row) for row in rows}
         return found
 
     def _nonces(self, connection: Connection, nonces: Sequence[bytes]) -> set[bytes]:
         found: set[bytes] = set()
         for part in _parts(nonces, _MANY):
-            query = sql.select(_messages.c.nonce).where(_messages.c.nonce.in_(part))
-            found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
-            # an open plan can have removed messages
-            query = sql.select(_tickets.c.nonce).where(_tickets.c.nonce.in_(part))
-            found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
+            known = connection.execute(_KNOWN_NONCES, {"nonces": part}).scalars()
+            found |= {bytes(nonce) for nonce in known}
         return found
 
     def mark_expired(self, now: float, closes_after: float | None, stays: float = math.inf) -> int:
@@ -1373,10 +1502,13 @@ class Requests:
         stays: float,
         ends: float,
         stored: Mapping[int, int | None] | None = None,
+        people: Returning | None = None,
     ) -> None:
+        self._people = people or Returning()
         self._stored_messages = dict(stored or {})  # batches of messages that a request withdraws
         self._removed: list[int] = []
         self._plans = {int(plan["number"]): plan for plan in plans}
+        self._read = {number: dict(plan) for number, plan in self._plans.items()}  # as they are stored
         self._tickets, self._nonces = tickets, nonces
         self._over, self._now = over, now
         self._stays, self._ends = stays, ends
@@ -1436,6 +1568,7 @@ class Requests:
         if ticket["state"] == PLACED:
             if plan is None:
                 return RequestResult("over")
+            self._people.take_part(ticket, self._open_batch())
             self.expire(ticket)
             return RequestResult("withdrawn")
         new = [one for one in self._messages if one["ticket"] == own]
@@ -1447,6 +1580,10 @@ class Requests:
         self._removed.append(own)
         self._change(ticket, state=ABSENT)
         return RequestResult("withdrawn")
+
+    def _open_batch(self) -> int:
+        """Return the number of the batch in which a reservation that is resolved now counts."""
+        return max((int(plan["turn"]) for plan in self._plans.values()), default=0)
 
     def _is_open(self, plan: dict[str, Any] | None, batch: int | None) -> bool:
         """Return True if the batch of a message is not complete.
@@ -1463,7 +1600,7 @@ class Requests:
 
     def place(self, asked: ReservationRequest) -> RequestResult:
         ticket = self._tickets.get(asked.ticket)
-        if ticket is None:
+        if ticket is None or self._people.is_foreign(ticket):
             return RequestResult("foreign")
         if ticket["state"] == PLACED and ticket["plan"] in self._plans:
             return RequestResult("placed", int(ticket["plan"]), max(0.0, ticket["due"] - self._now))
@@ -1471,10 +1608,14 @@ class Requests:
             return RequestResult("spent")
         if self._over:
             return RequestResult("over")
+        refused = self._people.refusal(ticket, self._open_batch())
+        if refused is not None:
+            return RequestResult("again", release=refused[0])
         plan = self._vacancy()
         if plan is None:
             return RequestResult("full")
         plan["placed"] += 1
+        self._people.reserve(ticket)
         due = min(self._now + self._stays, plan["opened"] + self._ends)
         self._change(ticket, state=PLACED, plan=plan["number"], due=due)
         return RequestResult("placed", int(plan["number"]), max(0.0, due - self._now))
@@ -1498,6 +1639,7 @@ class Requests:
         if ticket["plan"] != given.plan:
             return RequestResult("late")
         self._nonces.add(given.nonce)
+        self._people.take_part(ticket, self._open_batch())
         batch = self._resolve(plan, "came")
         self._change(ticket, state=ANSWERED, plan=given.plan, due=None, nonce=given.nonce)
         self._messages.append(
@@ -1526,26 +1668,9 @@ class Requests:
             connection.execute(_messages.insert(), self._messages)
         if self._removed:
             connection.execute(_messages.delete().where(_messages.c.ticket.in_(self._removed)))
-        if self._changed:
-            connection.execute(
-                _tickets.update()
-                .where(_tickets.c.id == sql.bindparam("own"))
-                .values({name: sql.bindparam(f"new_{name}") for name in ("state", "plan", "due", "nonce")}),
-                [
-                    {"own": one["id"]} | {f"new_{n}": one[n] for n in ("state", "plan", "due", "nonce")}
-                    for one in self._changed.values()
-                ],
-            )
-        if self._changed and self._plans:
-            connection.execute(
-                _plans.update()
-                .where(_plans.c.number == sql.bindparam("own"))
-                .values({name: sql.bindparam(f"new_{name}") for name in ("placed", "came", "absent")}),
-                [
-                    {"own": number} | {f"new_{n}": plan[n] for n in ("placed", "came", "absent")}
-                    for number, plan in self._plans.items()
-                ],
-            )
+        _TICKET_UPDATE.write(connection, self._changed.values())
+        _PLAN_UPDATE.write(connection, (one for n, one in self._plans.items() if one != self._read[n]))
+        _PERSON_UPDATE.write(connection, (self._people.rows[one] for one in self._people.changed))
         for number, gone in self._ended.items():
             connection.execute(
                 _plans.update().where(_plans.c.number == number).values(absent=_plans.c.absent + gone)

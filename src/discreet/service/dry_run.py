@@ -150,7 +150,10 @@ def run_dry(
         io = SYSTEM.with_clock(clock.now)
         with all_in_background(study, Path(folder), key, io) as (url, front, address, service):
             opened(address)
-            tickets = front.store.new_tickets(study.users)
+            if study.participation.most > 1:  # each simulated user takes part once
+                tickets = front.store.tickets_for([f"user {n}" for n in range(study.users)])
+            else:
+                tickets = front.store.new_tickets(study.users)
             shuffler = url if study.shuffled else None
             with Client(url, key.public, promised=promised_by(study), shuffler=shuffler) as client:
                 while users.came < study.users:

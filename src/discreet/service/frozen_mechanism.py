@@ -181,6 +181,13 @@ def frozen(study: Study, store: Store) -> Study:
         raise ValueError(
             f"guarantee = {checks.said(stated_guarantee)}: must be a whole one, the database was changed"
         )
+    strategy = getattr(mechanism, "strategy", None)  # None: a shuffler's mechanism
+    own = tuple(getattr(strategy, name, 1) for name in ("participations", "separation"))
+    if own != (study.participations, study.separation):
+        raise ValueError(
+            f"mechanism: has noise for {own[0]} participations, {own[1]} releases apart: the database was "
+            "changed"
+        )
     _check_stated(mechanism.guarantee, stated_guarantee, later=store.programs()[0]["version"] != __version__)
     found = object.__new__(type(study))
     put = found.__dict__.update

@@ -34,8 +34,10 @@ from discreet.device.count_device import CountDevice
 from discreet.device.feature_map import FeatureMap
 from discreet.device.linear_device import LinearDevice
 from discreet.device.message_envelope import Envelope, MessageRejected
+from discreet.device.published_device import PublishedDevice, device_from_bytes
 from discreet.device.randomized_response_device import ReportDevice
 from discreet.device.shuffle_payload import SessionConfig
+from discreet.device.skellam_device import SkellamDevice
 from discreet.mechanisms.linear.context_query import ContextRecords
 from discreet.mechanisms.local.message_inbox import REACH
 from discreet.service.database import ReservationRequest, TicketMessage, WithdrawalRequest, hashed
@@ -49,7 +51,6 @@ __all__ = [
     "Malformed",
     "ShuffleAdmission",
     "admission_of",
-    "device_of",
 ]
 
 _LONGEST_TICKET = 100
@@ -271,9 +272,9 @@ class ShuffleAdmission(_EnvelopeAdmission):
     """Checker of the envelopes that devices send to a shuffler. It accepts envelopes for the newest batch."""
 
     def __init__(self) -> None:
-        self._open: tuple[SessionConfig | ReportDevice | None, frozenset[int]] = None, frozenset()
+        self._open: tuple[PublishedDevice | None, frozenset[int]] = None, frozenset()
 
-    def batch(self, device: SessionConfig | ReportDevice, plans: Iterable[int]) -> None:
+    def batch(self, device: PublishedDevice, plans: Iterable[int]) -> None:
         """Set the form and the plans of the current batch; older plans are closed."""
         self._open = device, frozenset(plans)
         self._newest = max(self._open[1], default=0)
@@ -285,14 +286,18 @@ class ShuffleAdmission(_EnvelopeAdmission):
                 raise Malformed("message: was made for no plan of this study", "late")
         elif isinstance(device, SessionConfig):
             messages.read(device, plan, body)
-        elif device is not None:
+        elif isinstance(device, SkellamDevice):
+            device.read(plan, body)
+        elif isinstance(device, ReportDevice):
             device.read(plan, body, True)
 
 
 class LocalAdmission(_EnvelopeAdmission):
     """Checker of the envelopes that devices send under local trust, for the plans that this process knows."""
 
-    def __init__(self, device: CountDevice | ReportDevice | LinearDevice) -> None:
+    def __init__(self, device: PublishedDevice) -> None:
+        if not isinstance(device, CountDevice | ReportDevice | LinearDevice):
+            raise ValueError("form: is for a shuffler, which this study does not have")
         self._device = device
         self._reach: np.ndarray[Any, np.dtype[np.float64]] | None = None
         if isinstance(device, CountDevice):
@@ -334,20 +339,10 @@ class LocalAdmission(_EnvelopeAdmission):
 Admission = CentralAdmission | LocalAdmission | ShuffleAdmission
 
 
-def device_of(form: bytes) -> CountDevice | ReportDevice | LinearDevice:
-    """Return the device object that the published form describes."""
-    for kind in (ReportDevice, CountDevice, LinearDevice):
-        try:
-            return kind.from_bytes(form)
-        except ValueError:
-            continue
-    raise ValueError("form: is neither of reports nor of counts nor of sums")
-
-
 def admission_of(study: Study, form: bytes) -> Admission:
     """Return the checker of messages for a study; ``form`` is empty under central trust."""
     if form:
-        return LocalAdmission(device_of(form))
+        return LocalAdmission(device_from_bytes(form))
     if study.features is not None:
         return ContextAdmission(study.layout, study.rewards, features=study.features)
     return CentralAdmission(study.layout, study.rewards)

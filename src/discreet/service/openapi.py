@@ -6,6 +6,7 @@ from typing import Any
 
 from discreet.device.feature_map import FeatureMap
 from discreet.device.http_client import SERVICE
+from discreet.service.returning_users import MOST_LETTERS
 from discreet.service.study_config import Study
 
 __all__ = ["SUMMARY", "TICKET", "Texts", "declare_operator", "first_record", "show_example"]
@@ -22,9 +23,12 @@ _OURS = {"const": SERVICE}
 _REFUSED = {
     "type": "object",
     "required": ["reason", "words", "service"],
-    "properties": {"reason": _TEXT, "words": _TEXT, "service": _OURS},
+    "properties": {
+        "reason": _TEXT, "words": _TEXT, "service": _OURS,
+        "release": {"type": ["integer", "null"]},  # only with the reason "again"
+    },
     "additionalProperties": False,
-}
+}  # fmt: skip
 
 
 def _object(required: tuple[str, ...] | None = None, **properties: Any) -> dict[str, Any]:
@@ -47,7 +51,7 @@ def _refusals(*codes: int) -> dict[int | str, Any]:
     words = {
         400: "The request has a wrong form.",
         401: "An operator's token, or the shuffler's signature, is missing or wrong.",
-        403: "No such ticket, or a message for another study.",
+        403: "No such ticket, a message for another study, or a person who cannot take part again yet.",
         404: "Not found.",
         408: "The request did not arrive in time.",
         409: "Full, spent, sent with another ticket, or without a place.",
@@ -283,11 +287,22 @@ def _tickets() -> dict[str, Any]:
         "responses": {201: _answer("Tickets, shown once.", issued)} | _refusals(400, 401, 408, 413),
         "openapi_extra": {
             **_body(
-                _object(count={"type": "integer", "minimum": 1, "maximum": 10_000}), {"ten": {"count": 10}}
+                {
+                    "anyOf": [
+                        _object(count={"type": "integer", "minimum": 1, "maximum": 10_000}),
+                        _object(
+                            persons={
+                                "type": "array", "minItems": 1, "maxItems": 10_000,
+                                "items": {**_TEXT, "minLength": 1, "maxLength": MOST_LETTERS},
+                            }
+                        ),
+                    ]
+                },
+                {"ten": {"count": 10}, "two persons": {"persons": ["p-0017", "p-0018"]}},
             ),
             "security": [{"operator": []}],
         },
-    }
+    }  # fmt: skip
 
 
 def _releases() -> dict[str, Any]:

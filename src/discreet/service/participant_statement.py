@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from discreet.device.message_guarantee import MessageGuarantee
-from discreet.service.batch_sums import ShuffledBatches, form_of_bytes
+from discreet.device.published_device import device_from_bytes
+from discreet.service.batch_sums import ShuffledBatches
 from discreet.service.study_config import Study
 
 __all__ = ["SEES", "SIDE_CHANNELS", "make_participant_statement"]
@@ -28,7 +29,7 @@ SEES = {
         "ticket to whom it was issued.",
     ),
     "shuffle": (
-        "You do not have to trust the operator with your record. Your device adds random bits to it and "
+        "You do not have to trust the operator with your record. Your device adds random noise to it and "
         "sends one message to the shuffler, which another operator must run. The guarantee covers the "
         "output of the shuffler: sums of whole batches.",
         "The shuffler sees your message, the ticket that came with it, and the address that it came from. "
@@ -95,6 +96,14 @@ _ALL_MEANING = (
     "another person. Therefore what happens to people does not affect who is in which batch, except through "
     "the times of their answers: the next batch begins when this one is complete."
 )
+_AGAIN = (
+    "Each person takes part at most {times}, at least {apart} apart. The guarantee is about everything that "
+    "one person sent, together. It does not hide at which releases you took part. It assumes that you have "
+    "only one pseudonym. The operator gave your pseudonym to the server, and can know who you are. The "
+    "server keeps a code of it, how often you took part, and the batch of the last time. An answer and a "
+    "withdrawal count as taking part. A place that ends without an answer does not. If you cannot take part "
+    "now, the answer names the release from which you can."
+)
 _UNTIL = (
     "With your ticket, you can withdraw until your batch is complete (POST /withdrawals). Your message is "
     "then removed, and you count as absent. The receipt is signed. Afterwards, a release cannot be undone. "
@@ -129,8 +138,17 @@ def message_alone(study: Study) -> MessageGuarantee:
     """
     batches = ShuffledBatches(study, 0)
     every = {batches.form(int(n)) for n in [0, *study.mechanism.ends[:-1]]}  # type: ignore[union-attr]
-    found = [form_of_bytes(form).guarantee for form in every]
+    found = [device_from_bytes(form).guarantee for form in every]
     return max(found, key=lambda one: (one.epsilon or 0.0, one.shows))
+
+
+def _participation(study: Study) -> dict[str, Any]:
+    """Return the entry about users who return; empty if a user takes part once."""
+    m, s = study.participations, study.separation
+    if m == 1:
+        return {}
+    words = _AGAIN.format(times=f"{m} times", apart="one release" if s == 1 else f"{s} releases")
+    return {"participation": {"most": m, "separation_releases": s, "meaning": words}}
 
 
 def _prior(study: Study) -> dict[str, str]:
@@ -173,6 +191,7 @@ def make_participant_statement(
             "closes_after_seconds": study.closes_after,
             "meaning": _meaning(study, rule),
         },
+        **_participation(study),
         "withdrawal": f"{_UNTIL}{_HOLDS[study.trust]}{_KEPT}",
         "ledger": ledger
         or "This study uses no ledger: the cost of other releases about the same people is not known here.",

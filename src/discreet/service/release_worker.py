@@ -44,12 +44,13 @@ from discreet.core import checks
 from discreet.core.releases import Message, Plan, Release
 from discreet.core.rng import Seeded
 from discreet.device.context_policy import ARRAYS
+from discreet.device.published_device import device_from_bytes
 from discreet.mechanisms.interfaces import followed_release
 from discreet.mechanisms.restore_session import brought_back
 from discreet.mechanisms.saved_state.save import taken_out
 from discreet.mechanisms.shuffle.shuffle_session import BatchTooSmall
 from discreet.service import encoding as codec
-from discreet.service.batch_sums import ShuffledBatches, form_of_bytes, opened_sum
+from discreet.service.batch_sums import ShuffledBatches, opened_sum
 from discreet.service.database import Drawn, StaleWriter, Store
 from discreet.service.frozen_mechanism import check_learner, first_program, frozen
 from discreet.service.ledger_reservation import publish
@@ -143,7 +144,7 @@ def begin_study(study: Study, store: Store, ledger: dict[str, Any] | None = None
         study.identity, ties.tobytes(), form, json.dumps(ledger), first, plans, now, close,
         first_program(study),
     )  # fmt: skip
-    store.batches = study.batches(close, now)
+    store.batches, store.participation = study.batches(close, now), study.participation
 
 
 def _form(study: Study, session: Any) -> bytes:
@@ -271,7 +272,7 @@ class Writer(LeaseHolder):
         about = store.about()
         self._ties = np.frombuffer(bytes(about["ties"]), np.uint64)
         form = bytes(about["form"])
-        self.batches = ShuffledBatches(study, form_of_bytes(form).session) if study.shuffled else None
+        self.batches = ShuffledBatches(study, device_from_bytes(form).session) if study.shuffled else None
         self.cells = study.mechanism.query.cells
         self._admission = None if study.shuffled else admission_of(study, form)
         with closing(brought_back(store.session()[1])) as session:
@@ -283,6 +284,8 @@ class Writer(LeaseHolder):
         # built from the frozen mechanism, because the rule must fit its noise
         if store.batches != study.batches(store.close_rule(), store.begun()):
             raise RuntimeError("store.batches: must be the rule that the database was begun with")
+        if store.participation != study.participation:
+            raise RuntimeError("store.participation: must be that of the study")
         self._no_followed = None if store.batches is None else ()  # before release 0
         self.refused = 0  # number of admitted messages that the session rejected; always 0 without a bug
         self._booked = False  # True if this process has marked the reservation in the ledger

@@ -27,15 +27,17 @@ policy. They send no message.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 from sqlalchemy.engine import Connection
 
-from discreet.service.database import BatchRule, Requests, resolved_table
+from discreet.service.database import BatchRule, Requests, RowUpdate, resolved_table
 
 __all__ = ["ResolvedBatches", "ResolvedRequests"]
+
+_UPDATE = RowUpdate(resolved_table, ("batch", "plan"), ("came", "absent"))
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class ResolvedBatches(BatchRule):
 
     def batch_of(self, resolved: int) -> int:
         """Return the batch of the reservation that is resolved after ``resolved`` others."""
-        return int(np.searchsorted(self.times, resolved, side="right")) - 1
+        return bisect_right(self.times, resolved) - 1
 
     def most_open(self, resolved: int) -> int:
         """Return the largest allowed number of open reservations after ``resolved`` resolved ones."""
@@ -82,7 +84,7 @@ class ResolvedRequests(Requests):
         super().__init__(*given)
         self._rule, self._turn = rule, turn
         self._rows = {(int(row["batch"]), int(row["plan"])): row for row in rows}
-        self._stored = set(self._rows)
+        self._stored = {key: dict(row) for key, row in self._rows.items()}
         self._resolved = rule.times[turn] + sum(row["came"] + row["absent"] for row in rows)
         self._open = sum(one["placed"] - one["came"] - one["absent"] for one in self._plans.values())
 
@@ -127,6 +129,9 @@ class ResolvedRequests(Requests):
         self._resolved, self._open = self._resolved + 1, self._open - 1
         return batch
 
+    def _open_batch(self) -> int:
+        return self._rule.batch_of(self._resolved)
+
     def _is_open(self, plan: dict[str, Any] | None, batch: int | None) -> bool:
         if batch is None or batch < self._turn:
             return False
@@ -141,10 +146,6 @@ class ResolvedRequests(Requests):
     def write(self, connection: Connection) -> None:
         """Write the changed rows."""
         super().write(connection)
-        for key, row in self._rows.items():
-            if key not in self._stored:
-                connection.execute(resolved_table.insert().values(row))
-            else:
-                own = resolved_table.c.batch == row["batch"], resolved_table.c.plan == row["plan"]
-                changed = {name: row[name] for name in ("came", "absent")}
-                connection.execute(resolved_table.update().where(*own).values(changed))
+        if new := [row for key, row in self._rows.items() if key not in self._stored]:
+            connection.execute(resolved_table.insert(), new)
+        _UPDATE.write(connection, (self._rows[k] for k, row in self._stored.items() if self._rows[k] != row))

@@ -13,6 +13,7 @@ and no way back.
 - Version 1 has all of these tables, and the column ``batch`` of ``messages``.
 - Version 2 has the chain, the keys and the versions of the library. The mechanism is taken from the stored
   session.
+- Version 3 has pseudonyms of users who return, and their key.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
+from discreet.device.published_device import device_from_bytes
 from discreet.mechanisms.restore_session import brought_back
 from discreet.service import database as tables
-from discreet.service.batch_sums import ShuffledBatches, form_of_bytes
+from discreet.service.batch_sums import ShuffledBatches
 from discreet.service.database import SCHEMA, Store
 from discreet.service.frozen_mechanism import first_program
 
@@ -73,7 +75,16 @@ def _to_2(store: Store, connection: Connection, study: Study) -> None:
     connection.execute(tables.TABLES["schema"].insert().values(id=1, number=0))
 
 
-MIGRATIONS: tuple[Callable[[Store, Connection, Study], None], ...] = (_to_1, _to_2)
+def _to_3(store: Store, connection: Connection, study: Study) -> None:
+    """Add the tables of persons with a new key, and the column that connects tickets with them."""
+    for name in ("persons", "person_key"):
+        tables.TABLES[name].create(connection, checkfirst=True)
+    connection.exec_driver_sql("ALTER TABLE tickets ADD COLUMN person BIGINT")
+    tables.PERSON_INDEX.create(connection)
+    store.keep_person_key(connection)
+
+
+MIGRATIONS: tuple[Callable[[Store, Connection, Study], None], ...] = (_to_1, _to_2, _to_3)
 
 
 def migrate(study: Study, store: Store) -> tuple[int, Path | None]:
@@ -113,7 +124,7 @@ def _check_shuffler(study: Study, store: Store) -> None:
     form = bytes(about["form"])
     if not store.is_shuffler() or not form:
         return
-    batches = ShuffledBatches(study, form_of_bytes(form).session)
+    batches = ShuffledBatches(study, device_from_bytes(form).session)
     if batches.form(store.people_before(int(about["turn"]))) != form:
         raise ValueError(
             "database: this version of the library calibrates the study's noise in another way, and a "

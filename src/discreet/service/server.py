@@ -109,6 +109,7 @@ def opened(study: Study, database: str, io: Io = SYSTEM) -> Store:
         if not _is_begun(study, store, io):
             _begin(study, store, io)
         store.batches = study.batches(store.close_rule(), store.begun())
+        store.participation = study.participation
         if store.is_shuffler():
             raise ValueError("database: is that of the shuffler; the service needs one of its own, elsewhere")
         if study.local:  # each message reveals information to the server when it arrives

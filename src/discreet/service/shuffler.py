@@ -34,10 +34,11 @@ import httpx
 import pydantic_core
 
 from discreet.device.http_client import SERVICE
+from discreet.device.published_device import device_from_bytes
 from discreet.ledger.signatures import PrivateKey, is_valid, short
 from discreet.service import encoding as codec
 from discreet.service.app import Service
-from discreet.service.batch_sums import AnyShuffler, ShuffledBatches, form_of_bytes, sum_of
+from discreet.service.batch_sums import AnyShuffler, ShuffledBatches, sum_of
 from discreet.service.database import StaleWriter, Store
 from discreet.service.message_validation import ShuffleAdmission
 from discreet.service.participant_statement import make_participant_statement
@@ -68,8 +69,8 @@ def check_plans(
     if content["trust"] != "shuffle" or content["shuffler"] != dict(study.shuffler or {}):
         raise ValueError("plans: are of another kind of trust, or name another shuffler")
     form = codec.of_text(content["form"])
-    session = form_of_bytes(form).session
-    if known and form_of_bytes(known).session != session:
+    session = device_from_bytes(form).session
+    if known and device_from_bytes(known).session != session:
         raise ValueError("plans: are of another session than those before")
     rows = [(one["number"], one["users"], codec.canonical(one).decode()) for one in content["plans"]]
     if any(type(value) is not int or value < 1 for number, users, _ in rows for value in (number, users)):
@@ -147,7 +148,7 @@ class Forwarder(LeaseHolder):
         turn = int(plans[0]["turn"])
         if self._store.sum_of(turn) is not None:
             return False
-        session = form_of_bytes(bytes(self._store.about()["form"])).session
+        session = device_from_bytes(bytes(self._store.about()["form"])).session
         shuffler = ShuffledBatches(self._study, session).shuffler(self._store.people_before(turn))
         for plan in plans:
             self._receive(shuffler, plan)
@@ -294,7 +295,7 @@ class ShufflerService(Service):
             return
         numbers = [int(one["number"]) for one in content["plans"]]
         if not over:
-            self.admission.batch(form_of_bytes(bytes(about["form"])), numbers)
+            self.admission.batch(device_from_bytes(bytes(about["form"])), numbers)
         self.newest = max(numbers, default=self.newest)
         self.shown = body, self._tag(body)
         self.turn, self.over, self._clean = turn, over, False

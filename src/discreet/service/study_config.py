@@ -42,6 +42,10 @@ The file has the format TOML. All its values are public, and they are fixed befo
     answer_within = 3600       # seconds from a place to its answer; later users count as absent
     closes_after = 86400       # only with close = "all": untaken places count as absent after these seconds
 
+    participations = 3         # largest number of times that a person takes part; left out: 1
+
+    separation = 2             # least number of releases between; both need tickets for pseudonyms
+
     [serving]
     close = "resolved"         # rule that closes a batch; or "clock", "all"
 
@@ -99,6 +103,7 @@ from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.rng import Randomness, Secure, Seeded
 from discreet.core.short_repr import brief
+from discreet.core.strategies import MOST_PARTICIPATIONS
 from discreet.envs.context_worlds import ContextWorld
 from discreet.ledger.signatures import is_key
 from discreet.mechanisms.argument_roles import check_role
@@ -107,9 +112,12 @@ from discreet.mechanisms.interfaces import ProblemSpec, Schedule, Session
 from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.mechanisms.linear.linear_mechanism import LinearMechanism
 from discreet.mechanisms.open_session import session_of
+from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
+from discreet.mechanisms.shuffle.skellam_session import SkellamMechanism
 from discreet.service.clock_batches import ClockBatches, check_mechanism
 from discreet.service.resolved_batches import ResolvedBatches
+from discreet.service.returning_users import Participation
 from discreet.utils.pinned_file import pinned
 from discreet.utils.toml_file import read_toml
 
@@ -120,7 +128,7 @@ _STREAMS = ("walk", "decaying", "local", "reports")
 _TABLES: Mapping[str, tuple[str, ...]] = {
     "world": ("states", "actions", "horizon", "users", "rewards", "stationary", "mask"),
     "context": ("columns", "form", "basis", "radius", "intercept"),
-    "people": ("answer_within", "closes_after"),
+    "people": ("answer_within", "closes_after", "participations", "separation"),
     "serving": ("close", "every", "in_flight_least", "in_flight_share"),
     "ledger": ("dataset", "path"),
     "chain": ("head",),
@@ -160,6 +168,9 @@ class Study:
     closes_after : float, optional
         Time in seconds after which places that no user has taken count as absent, at least ``answer_within``;
         None for no limit.
+    participations, separation : int
+        A person takes part at most ``participations`` times (1 to 100), and at least ``separation`` releases
+        apart (:mod:`discreet.service.returning_users`). More than 1 needs the privatizer "central".
     close : "resolved", "clock" or "all", optional
         Rule that closes batches (:mod:`discreet.service.resolved_batches`,
         :mod:`discreet.service.clock_batches`). None: "resolved", or "all" under shuffle trust and with
@@ -215,6 +226,8 @@ class Study:
     features: FeatureMap | None = None
     answer_within: float = 3600.0
     closes_after: float | None = None
+    participations: int = 1
+    separation: int = 1
     close: str | None = None
     every: float | None = None
     in_flight_least: int = 100
@@ -267,6 +280,7 @@ class Study:
         put(self, "in_flight_share", share)
         check_role("learner", self.learner, "learner")
         check_role("privatizer", self.privatizer, "privatizer")
+        self._set_participation()
         _ = self.mechanism
         if self.features is not None and self.schedule.final:
             raise ValueError(
@@ -289,6 +303,45 @@ class Study:
                 raise ValueError(
                     f"shuffler.key = {checks.said(key)}: must be a public key, 64 hexadecimal digits"
                 )
+
+    def _set_participation(self) -> None:
+        """Give the privatizer the limits of a person. Raises ``ValueError`` if they do not fit the study."""
+        put, own = object.__setattr__, self.privatizer
+        m = checks.integer("people.participations", self.participations, 1, MOST_PARTICIPATIONS)
+        s = checks.integer("people.separation", self.separation, 1)
+        put(self, "participations", m)
+        put(self, "separation", s)
+        if m == 1:
+            if s > 1:
+                raise ValueError(f"people.separation = {s}: must be left out with people.participations = 1")
+            for name in ("participations", "separation"):
+                if getattr(own, name, 1) != 1:
+                    raise ValueError(
+                        f"privatizer.{name} = {getattr(own, name)}: must be left out; give people.{name}"
+                    )
+            return
+        if not isinstance(own, Central):
+            raise ValueError(
+                f"people.participations = {m}: must be 1 with privatizer {type(own).__name__}; only "
+                "'central' computes the loss of a person who returns"
+            )
+        if self.close == "clock":
+            raise ValueError(
+                f'people.participations = {m}: must be 1 with serving.close = "clock"; use "resolved"'
+            )
+        if m * s >= self.releases:  # release 0 contains no person
+            raise ValueError(
+                f"people.participations = {m}, people.separation = {s}: need {m * s} releases, and the "
+                f"schedule has {self.releases - 1}"
+            )
+        if (own.participations, own.separation) not in ((1, 1), (m, s)):
+            raise ValueError("privatizer.participations: must be left out; give people.participations")
+        put(self, "privatizer", replace(own, participations=m, separation=s))
+
+    @property
+    def participation(self) -> Participation:
+        """Limits of one person."""
+        return Participation(self.participations, self.separation)
 
     def _check_close(self) -> None:
         """Raise ``ValueError`` if the rule that closes batches does not fit the other values."""
@@ -347,7 +400,9 @@ class Study:
         return found
 
     @cached_property
-    def mechanism(self) -> CountMechanism | FlipMechanism | AmplifiedMechanism | LinearMechanism:
+    def mechanism(
+        self,
+    ) -> CountMechanism | FlipMechanism | AmplifiedMechanism | SkellamMechanism | LinearMechanism:
         """Mechanism of the study's releases. Raises ``ValueError`` if the service does not support it."""
         if self.privatizer.trust == "none":
             raise ValueError("privatizer: must have a guarantee")
@@ -369,7 +424,7 @@ class Study:
                 "contexts"
             )
         found = self.privatizer.mechanism(query, self.schedule, self.randomness)
-        kinds = CountMechanism, FlipMechanism, AmplifiedMechanism, LinearMechanism
+        kinds = CountMechanism, FlipMechanism, AmplifiedMechanism, SkellamMechanism, LinearMechanism
         if not isinstance(query, CountQuery | ContextQuery) or not isinstance(found, kinds):
             raise ValueError(
                 f"learner: {type(self.learner).__name__} asks for more than counts or sums of contexts, all "
@@ -587,6 +642,8 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
         features=features,
         answer_within=people.get("answer_within", 3600.0),
         closes_after=people.get("closes_after"),
+        participations=people.get("participations", 1),
+        separation=people.get("separation", 1),
         **{name: table["serving"][name] for name in _TABLES["serving"] if name in table.get("serving", {})},
         ledger=ledger,
         shuffler=table.get("shuffler"),

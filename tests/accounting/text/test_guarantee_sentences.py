@@ -65,8 +65,8 @@ def test_gaussian_noise_in_words():
     )
     assert made.unit == ("one user: up to 3 episodes, the whole trajectories of states, actions and rewards")
     assert made.neighbours == (
-        "all of one user's episodes, up to 3, are replaced by any others, more or fewer; the number of users "
-        "stays the same"
+        "all of one user's episodes, up to 3, are replaced by any others at the same times; the number of "
+        "users stays the same"
     )
 
 

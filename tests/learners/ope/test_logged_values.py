@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from discreet.core.rng import Seeded
-from discreet.learners.ope.logged_values import LogQuestion
+from discreet.learners.ope.logged_values import LogQuestion, means_of_users
 from discreet.mechanisms.dataset.clipped_sum import ClippedSum
 
 QUESTIONS = [LogQuestion(1.0), LogQuestion(10.0, 0.004), LogQuestion(50.0, 0.9, 0.02)]
@@ -38,6 +38,47 @@ def test_no_two_units_are_further_apart_than_the_sensitivity(question):
     assert np.linalg.norm(units[:, None] - units[None], axis=2).max() <= 2.0 * 2**20
     # nothing is clipped: entries differ from the vectors by less than one unit of the grid
     assert np.abs(units / 2**20 - vectors / question.clip).max() < 1.001 / 2**20
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_means_of_several_rows_are_no_further_apart(question):
+    """Users with one to five rows, at corners of the rows' values and inside."""
+    draw, users = np.random.default_rng(3), 400
+    owner = np.sort(np.concatenate([np.arange(users), draw.integers(users, size=4 * users)]))
+    u, y = draw.random((2, owner.size)) ** draw.choice([0.0, 1.0, 1e9], (2, owner.size))
+    means = means_of_users(question.vectors(u * question.cap, y), owner)
+    assert means.shape == (users, LogQuestion.SIZE)
+    for user in (0, 1, 17, users - 1):
+        own = question.vectors(u[owner == user] * question.cap, y[owner == user]).mean(axis=0)
+        assert np.allclose(means[user], own, atol=1e-15)
+    apart = np.linalg.norm(means[:, None] - means[None], axis=2)
+    bound = ClippedSum.SENSITIVITY * question.clip
+    assert 0.8 * bound < apart.max() <= bound * (1 + 1e-12)
+    assert np.linalg.norm(means, axis=1).max() <= question.clip * (1 + 1e-12)
+    assert np.abs(QUIET.clipped(means, question.clip) / 2**20 - means / question.clip).max() < 1.001 / 2**20
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize("epsilon_rho", [0.005, 0.05])
+def test_intervals_with_correlated_rows_of_a_user(epsilon_rho):
+    """400 runs: a user's reward rate and actions are common to all rows; the binomial tail is below 1e-6."""
+    question, query = LogQuestion(10.0, 0.4, 0.1), ClippedSum(5, "gaussian", math.sqrt(2.0 / epsilon_rho))
+    logged, users, held = np.array([0.1, 0.3, 0.6]), 1500, np.zeros(2)
+    for run in range(400):
+        draw = np.random.default_rng([run, 77])
+        count = draw.integers(1, 8, users)
+        owner = np.repeat(np.arange(users), count)
+        best, a = draw.integers(3, size=users), draw.choice(3, users, p=logged)  # drawn once for all rows
+        rate = np.repeat(draw.beta(1.0, 1.0, users) * 0.6 + 0.3 * (a == best), count)
+        y = (draw.random(owner.size) < rate).astype(float)
+        w = np.repeat((a == best) / logged[a], count)
+        means = means_of_users(question.vectors(w, y), owner)
+        verdict = question.read(query.release(means, question.clip, Seeded(run, 1)), users, query.std)
+        truth = (0.6, 0.3 * 2 / 3)  # the value, and the gain over the log
+        held += [
+            one.low <= x <= one.high for one, x in zip((verdict.value, verdict.gain), truth, strict=True)
+        ]
+    assert (held / 400 >= 0.9).all(), held
 
 
 def test_the_sums_of_w_y_and_w_alone_have_the_sensitivity_root_two_m():

@@ -150,3 +150,31 @@ def test_raw_records_never_reach_a_local_session():
             session.submit_many(people(10), 1)
         with pytest.raises(ValueError, match="must be"):
             session.submit(next(iter(people(1))))
+
+
+@pytest.mark.parametrize("name", ["central", "none"])
+def test_late_records_need_separate_noise_and_add_what_others_add(name):
+    every, sums = people(15), []
+    for late in (0, 5):
+        with opened(PRIVATIZERS[name], dr.Seeded(3)) as session:
+            session.release()
+            session.begin(Plan(PLAN, 10))
+            session.absent(10)
+            session.release()
+            before = session.state["cells"].copy()
+            session.begin(Plan(PLAN, 10))
+            parts = [ContextRecords(*(getattr(every, one)[at] for one in ("contexts", "actions", "rewards")))
+                     for at in (slice(10, 15), slice(0, 10))]  # fmt: skip
+            if late and name == "none":
+                with pytest.raises(ValueError, match="late = True"):
+                    session.submit_many(parts[0], 2, late=True)
+            elif late:
+                session.submit_many(parts[0], 2, late=True)
+                with pytest.raises(ValueError, match="len"):
+                    session.submit_many(people(6), 2, late=True)  # five are still absent
+            session.submit_many(parts[1], 2)
+            assert session.users == 20
+            sums.append(session.state["cells"] - before)
+    if name == "central":
+        own = QUERY.to_cells(QUERY.sums_of(parts[0]))
+        assert np.allclose(sums[1] - sums[0], own, atol=1e-12)

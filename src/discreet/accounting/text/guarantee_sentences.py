@@ -35,10 +35,15 @@ def unit(episodes: int) -> str:
     return f"one user: up to {episodes} episodes, the whole trajectories of states, actions and rewards"
 
 
-def neighbours(episodes: int) -> str:
-    """Return the neighbouring relation as text."""
+def neighbours(episodes: int, trust: str = "central") -> str:
+    """Return the neighbouring relation as text. trust : trust model of the guarantee."""
     if episodes == 1:
         return "one user's whole trajectory is replaced by any other one; the number of users stays the same"
+    if trust == "joint":  # the server knows when a user takes part
+        return (
+            f"all of one user's episodes, up to {episodes}, are replaced by any others at the same times; "
+            "the number of users stays the same"
+        )
     return (
         f"all of one user's episodes, up to {episodes}, are replaced by any others, more or fewer; the "
         "number of users stays the same"

@@ -15,6 +15,19 @@ mu = Delta_2 / sigma. The statement also holds for adaptively chosen data (fresh
 noise is used with lambda = 0 only: epsilon = Delta_1 / b. The decay is never set from the observed growth of
 the batches, because the norm of its column could exceed 1.
 
+Users who return. A user takes part in batches b_1 < ... < b_m, with b_{k+1} - b_k >= s. The batches of the
+user are public, and all the user's records are replaced together. Let g_b be the column of batch b, and d_k
+the change of record k. Release i changes by sum_k g_{b_k, i} d_k. The inner product of g_b and g_c is at
+least 0 and at most lambda^{abs(b - c)}. Therefore
+
+    sum_i norm(sum_k g_{b_k, i} d_k)^2 <= Delta^2 sum_{k, l} lambda^{abs(b_k - b_l)} <= Delta^2 F,
+    F = m + 2 sum_{j=1}^{m-1} (m - j) lambda^{s j},      F = m for lambda = 0.
+
+The bound holds for all b_k and d_k, also if they depend on earlier releases. So mu is sqrt(F) Delta_2 / sigma
+(:meth:`Decaying.norm_of_returning`). With Laplace noise and lambda = 0, the losses of the m batches are
+summed: epsilon = m Delta_1 / b. If m > 1, privacy-loss distributions of listed exchanges are not used. A user
+can replace records in different ways in different batches, and no single way need be worst.
+
 Each release has two parts. The first part is the prefix sum of all users, for learners that need counts. This
 prefix sum is computed from the measurements:
 
@@ -50,7 +63,8 @@ measurements. A measurement is stored in the same atomic step that makes its rel
 new users repeats the previous measurement. After an interrupt before that step, S and x are unchanged, and
 the next release rounds the same sums with other noise (the first draw was never used). If the interrupt comes
 after that step, the release exists. The second term is about 1e-4 times the first. The scales are increased
-by that amount.
+by that amount. For a user in m batches, at most 2 H m cells of each family differ, so r is multiplied by
+sqrt(m).
 """
 
 from __future__ import annotations
@@ -92,6 +106,15 @@ class Decaying:
         """
         ratio = (1.0 + self.decay) / (1.0 - self.decay)
         return 1.25 / FINE * math.sqrt(max(0, releases - 1) * ratio * 2 * horizon)
+
+    def norm_of_returning(self, participations: int, separation: int) -> float:
+        """Return sqrt(F), a bound on the l2 norm of all columns of one user together.
+
+        participations : largest number m of batches with the user. separation : least difference s between
+            the numbers of two of these batches.
+        """
+        pairs = ((participations - j) * self.decay ** (separation * j) for j in range(1, participations))
+        return math.sqrt(participations + 2.0 * math.fsum(pairs))
 
     def fits(self, users: int, horizon: int, scale: float) -> bool:
         """Return True if sums over ``users`` users, and noise of this scale, are exact in fixed point."""

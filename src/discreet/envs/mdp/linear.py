@@ -1,8 +1,6 @@
 """Linear MDPs: P_h(s' | s, a) = phi(s, a)^T mu_h(s') and r_h(s, a) = phi(s, a)^T theta_h.
 
-Source: Jin, Yang, Wang and Jordan 2020, assumption A. :class:`~discreet.mechanisms.features.Features` checks
-the norms of phi. The constructor checks that every row phi^T mu_h is a distribution and that every mean
-reward is in [0, 1]. :meth:`LinearMDP.to_tabular` returns the same MDP as a table.
+Source: Jin, Yang, Wang and Jordan 2020, assumption A.
 """
 
 from __future__ import annotations
@@ -112,14 +110,11 @@ class LinearMDP:
 
     @property
     def layout(self) -> Layout:
-        """Return the layout with S, A and H. Every action is admissible."""
+        """Return the layout with S, A and H."""
         return Layout(self.features.states, self.features.actions, self.horizon)
 
     def to_tabular(self) -> TabularMDP:
-        """Return the same MDP as a :class:`TabularMDP`.
-
-        Transition rows are clipped at 0 and normalised to remove rounding errors.
-        """
+        """Return the same MDP as a :class:`TabularMDP`."""
         rows = _rows(self.features, self.measures)  # changed in place below, because the array can be large
         np.maximum(rows, 0.0, out=rows)
         rows /= rows.sum(axis=-1, keepdims=True)
@@ -136,7 +131,7 @@ class LinearMDP:
     def scaled(self, factor: float) -> LinearMDP:
         """Return the same MDP with features multiplied by ``factor``.
 
-        Measures and weights are divided by ``factor``. Therefore probabilities and rewards do not change.
+        Measures and weights are divided by ``factor``.
         """
         features = self.features.scaled(factor)
         return LinearMDP(

@@ -1,8 +1,6 @@
 """Linear mixture MDPs: P_h(s' | s, a) = <phi(s' | s, a), w_h> with known features and unknown weights.
 
-Sources: Jia et al. 2020 and Ayoub et al. 2020. :class:`~discreet.mechanisms.features.MixtureFeatures` holds
-the features and their declared bounds. The constructor checks that every transition row is a distribution and
-that ||w_h||_2 <= C_w. :meth:`LinearMixtureMDP.to_tabular` returns the same MDP as a table.
+Sources: Jia et al. 2020 and Ayoub et al. 2020.
 """
 
 from __future__ import annotations
@@ -110,14 +108,11 @@ class LinearMixtureMDP:
 
     @property
     def layout(self) -> Layout:
-        """Return the layout with S, A and H. Every action is admissible."""
+        """Return the layout with S, A and H."""
         return Layout(self.features.states, self.features.actions, self.horizon)
 
     def to_tabular(self) -> TabularMDP:
-        """Return the same MDP as a :class:`TabularMDP` with features.
-
-        Transition rows are normalised to remove rounding errors.
-        """
+        """Return the same MDP as a :class:`TabularMDP` with features."""
         rows = np.maximum(_rows(self.features, self.weights), 0.0)
         return TabularMDP(
             rows / rows.sum(axis=-1, keepdims=True),
@@ -137,8 +132,7 @@ def _rows(features: MixtureFeatures, weights: Floats) -> Floats:
 def _certify_rewards(features: MixtureFeatures, means: Floats) -> None:
     """Raise ``ValueError`` unless there are theta_h with means = <psi, theta_h> and ||theta_h|| <= C_r.
 
-    Here psi are the reward features ``features.rewards``, and C_r is their ``reward_weight_bound``. If
-    ``features.rewards`` is None, nothing is checked.
+    Here psi are the reward features ``features.rewards``, and C_r is their ``reward_weight_bound``.
     """
     psi = features.rewards
     if psi is None:

@@ -14,9 +14,8 @@ from discreet.mechanisms.policy_rows import PolicyRows, policy_rows
 def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
     """Return ``V* (H + 1, S)``, ``Q* (H, S, A)`` and an optimal policy (H, S) of ``mdp``.
 
-    The method is backward induction, which is exact up to rounding. Values are in units of reward, with V*_h
-    in [0, H - h]. If several actions are optimal, the policy takes the first of them. Q* is -inf at
-    inadmissible pairs.
+    Values are in units of reward, with V*_h in [0, H - h]. If several actions are optimal, the policy takes
+    the first of them. Q* is -inf at inadmissible pairs.
     """
     layout = mdp.layout
     values = np.empty((layout.horizon + 1, layout.states))
@@ -48,9 +47,7 @@ def policy_value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
 
 
 def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
-    """Return the occupancy measure ``d_h(s, a) = P(S_h = s, A_h = a)`` of a policy in ``mdp``.
-
-    The result is (H, S, A). Its entries sum to 1 at each step.
+    """Return the (H, S, A) occupancy measure ``d_h(s, a) = P(S_h = s, A_h = a)`` of a policy in ``mdp``.
 
     policy : (H, S) int, or (H, S, A) probabilities. Raises ``ValueError`` if the policy is invalid.
     """

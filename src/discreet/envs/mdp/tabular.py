@@ -1,7 +1,6 @@
 """Tabular finite-horizon MDPs: transition rows, rewards and an initial distribution.
 
-The storage is sparse. A stationary MDP stores the positive transition probabilities of admissible pairs once
-instead of once per step. The compiled kernels read copies of these arrays (``world``).
+Only the positive transition probabilities of admissible pairs are stored, once if the MDP is stationary.
 """
 
 from __future__ import annotations
@@ -51,9 +50,8 @@ class TabularMDP(Sized):
         Rows of inadmissible pairs are not read.
     rewards : (S, A), (1, S, A) or (H, S, A); or per successor (S, A, S), (1, S, A, S), (H, S, A, S)
         Mean rewards in [0, 1]. Deterministic rewards equal their means. With rewards per successor, the
-        distribution of the reward depends on s' too, and the mean reward of (s, a) is computed. If H = S = A,
-        an array with three axes is read as (H, S, A). To give rewards per successor in this case, add a
-        leading axis of length 1. None if ``reward_law="discrete"``.
+        distribution of the reward depends on s' too. If H = S = A, an array with three axes is read as (H, S,
+        A); to give rewards per successor, add a leading axis of length 1. None if ``reward_law="discrete"``.
     initial : int or (S,)
         The first state, or its distribution.
     horizon : int, optional
@@ -67,15 +65,14 @@ class TabularMDP(Sized):
         Possible values of discrete rewards, and their probabilities for each (s, a) or each (s, a, s'), with
         T = 1 or H.
     terminal : states
-        Absorbing states in which episodes stay after their end. Each has one constant reward (usually 0). The
-        set of terminal states is public.
+        Absorbing states in which episodes stay after their end, which are public. Each has one constant
+        reward (usually 0).
     name : str
         Name in labels.
     reward_map : RewardMap
         Map that was applied to the original rewards, if they were mapped into [0, 1].
     features : Features or MixtureFeatures, optional
-        Public features in which the MDP is linear. ``LinearMDP`` and ``LinearMixtureMDP`` set them. Planning
-        and simulation do not read them.
+        Public features in which the MDP is linear.
     true_rewards : (S, A), (1, S, A) or (H, S, A), optional
         Means in [0, 1] of the rewards before clipping, for rewards that devices clip. Regret is computed from
         these means. None: devices do not clip rewards.
@@ -83,7 +80,7 @@ class TabularMDP(Sized):
     Raises
     ------
     ValueError
-        If a shape, probability, reward, state or mask is invalid. The message names the argument.
+        If a shape, probability, reward, state or mask is invalid.
 
     Notes
     -----
@@ -194,10 +191,7 @@ class TabularMDP(Sized):
 
     @cached_property
     def judge(self) -> TabularMDP:
-        """Return the MDP whose mean rewards define regret.
-
-        Its rewards are ``true_rewards`` if they are given.
-        """
+        """Return the MDP whose mean rewards define regret: ``true_rewards`` if they are given."""
         if self.true_rewards is None:
             return self
         table, mask, horizon = self._compact_transitions, self.mask, self.horizon
@@ -209,11 +203,7 @@ class TabularMDP(Sized):
 
     @property
     def transitions(self) -> Floats:
-        """Return the read-only (H, S, A, S) array of P_h(s' | s, a).
-
-        The probability is 0 at inadmissible pairs. If the MDP is stationary, the array is a view that does
-        not store H copies.
-        """
+        """Return the read-only (H, S, A, S) array of P_h(s' | s, a), which is 0 at inadmissible pairs."""
         return self._broadcast(self._compact_transitions)
 
     @property
@@ -223,9 +213,9 @@ class TabularMDP(Sized):
 
     @property
     def successor_rewards(self) -> Floats | None:
-        """Return the read-only (H, S, A, S) mean rewards per successor. Return None if there are none.
+        """Return the read-only (H, S, A, S) mean rewards per successor.
 
-        The mean reward of an impossible successor is 0. The result is None if rewards do not depend on s'.
+        Returns None if rewards do not depend on s'.
         """
         return None if self.entry_rewards is None else self._broadcast(self._dense(self.entry_rewards))
 
@@ -276,7 +266,7 @@ class TabularMDP(Sized):
 
     @property
     def _entries(self) -> int:
-        """Return the number of stored transition probabilities. The initial distribution is not counted."""
+        """Return the number of stored transition probabilities, without the initial distribution."""
         return int(self.row_ptr[-2])
 
     def _dense(self, entries: Floats) -> Floats:
@@ -304,10 +294,10 @@ class TabularMDP(Sized):
         return tuple(found)
 
     def _random_reward(self, rows: Ints, at: Ints) -> bool:
-        """Return True if the reward of at least one of the given rows is random.
+        """Return True if the reward of at least one of the given rows, each with one successor, is random.
 
-        Each of these rows must have only one successor. rows : indices of the rows within a slot. at :
-        indices of the same rows in all slots of the transition storage.
+        rows : indices of the rows within a slot. at : indices of the same rows in all slots of the transition
+        storage.
         """
         if self.reward_law == "bernoulli":
             return not bool(np.isin(self.row_rewards[:, rows], (0, 1)).all())
@@ -323,7 +313,7 @@ class TabularMDP(Sized):
                 value.flags.writeable = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return only the fields of the dataclass. Cached properties are computed again when needed."""
+        """Return only the fields of the dataclass, without cached properties."""
         return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -391,10 +381,9 @@ def _reward_table(
     probabilities: ArrayLike | None,
     sizes: tuple[int, int, int],
 ) -> tuple[Floats, bool, Floats | None]:
-    """Return the reward table, True if it is per successor, and the reward support.
+    """Return the reward table, True if it is per successor, and the reward support (None unless discrete).
 
-    The table is (T, S, A) or (T, S, A, S) mean rewards. For discrete rewards, it has a last axis of length M:
-    the probabilities of the M values in the support. For all other rewards, the support is None.
+    The table is (T, S, A) or (T, S, A, S) mean rewards.
 
     ``sizes``: the number of steps (1 while it is not known), S and A.
     """
@@ -447,10 +436,7 @@ def _where(layout: Layout, row: int) -> str:
 
 
 def _checked_rows(rows: Floats, layout: Layout) -> Floats:
-    """Return transition rows (T R, S) that sum to 1, after a check that all entries are probabilities.
-
-    If a row must be normalised because of rounding errors, the result is a copy.
-    """
+    """Return transition rows (T R, S) that sum to 1, after a check that all entries are probabilities."""
     for bad, what in ((~np.isfinite(rows), "finite"), (rows < 0, "at least 0")):
         if bad.any():
             row, column = np.argwhere(bad)[0]
@@ -473,10 +459,7 @@ def _normalised(name: str, rows: Floats, layout: Layout | None = None) -> Floats
 
 
 def _checked_rewards(values: Floats, support: Floats | None, layout: Layout) -> Floats:
-    """Return the reward table (T, R, ...). Raises ``ValueError`` unless all of its numbers are in [0, 1].
-
-    The numbers are rewards. If ``support`` is not None, they are probabilities of reward values.
-    """
+    """Return the reward table (T, R, ...). Raises ``ValueError`` unless all of its numbers are in [0, 1]."""
     bad = ~((values >= 0) & (values <= 1))
     name = "rewards" if support is None else "reward_probabilities"
     if bad.any():
@@ -501,10 +484,7 @@ def _initial(initial: int | ArrayLike, states: int) -> Floats:
 
 
 def _sparse(rows: Floats) -> tuple[Ints, Ints, Floats]:
-    """Return the sparse form of ``rows``: row pointers, column indices and values of the positive entries.
-
-    Within a row, entries are sorted by decreasing value.
-    """
+    """Return the sparse form of ``rows``: row pointers, column indices and values of the positive entries."""
     row, column = np.nonzero(rows)
     values = rows[row, column]
     order = np.lexsort((column, -values, row))
@@ -526,5 +506,5 @@ def _tables(ptr: Ints, probability: Floats) -> tuple[Floats, NDArray[np.uint64],
 
 
 def _own(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a writeable C-contiguous copy. Kernels do not accept read-only arrays."""
+    """Return a writeable C-contiguous copy."""
     return np.array(array, order="C")

@@ -1,24 +1,20 @@
 """Compiled functions of tabular MDPs: single episodes, exact counts of many users, and exact values.
 
 A :class:`World` stores every transition row sparsely, with successors sorted by decreasing probability. One
-user's successor or reward is drawn from an alias table (Walker 1977, Vose 1991) with one 64-bit word. One
-call of :func:`flow` simulates many users. For each row, it draws how many users move to each successor. Each
-of these numbers is binomial, conditional on the earlier numbers. Suffix sums give the conditional
-probabilities. All callers draw with the same functions, so stepwise, fused and batched simulations agree.
+user's successor or reward is drawn from an alias table (Walker 1977, Vose 1991) with one 64-bit word. For
+many users, :func:`flow` draws how many users move from each row to each successor, as a sequence of
+conditional binomials.
 
 Alias tables. A row with k entries has k columns. The high half of the product of the word and k selects the
 column, and the low half w selects one of the two entries of this column. The condition ``(w | 1) <= t`` holds
 with probability t / 2^64 for even t, never for t = 0, and always for t = 2^64 - 1. Therefore probabilities 0
 and 1 are exact, and all others are exact within k 2^-63.
 
-Random words per step. A step of an episode uses one word for the transition and, unless rewards are
-deterministic, one word for the reward. The number of words does not depend on the state or action. Therefore
-two learners with the same seed have the same random numbers at the same step. A stochastic policy uses one
-word per step from a separate stream.
+Random words. A step of an episode uses one word for the transition and, unless rewards are deterministic, one
+word for the reward. A stochastic policy uses one word per step from a separate stream.
 
-Speed. Helper functions that take arrays must have no branches and no loops. Otherwise Numba updates reference
-counts atomically at every call, which takes more time than the draw. For this reason the body of ``flow`` is
-long.
+Helper functions that take arrays must have no branches and no loops; otherwise Numba updates reference counts
+at every call, which takes more time than the draw.
 
 Correctness of :func:`flow`. Users in the same state move independently and are exchangeable, so the counts of
 their successors are multinomial. Induction on the steps gives the joint distribution.
@@ -103,8 +99,7 @@ def build_tables(
     """Compute the conditional ratios and the alias table (Vose's method) of every row.
 
     ``row_ptr`` is (rows + 1,), ``alias`` is (2 entries,), and the other arrays are (entries,). The results
-    are written to ``ratio``, ``threshold`` and ``alias``. Rows of ``probability`` need not sum to 1, because
-    each row is divided by its sum.
+    are written to ``ratio``, ``threshold`` and ``alias``. Rows of ``probability`` need not sum to 1.
     """
     longest = 0
     for row in range(row_ptr.shape[0] - 1):
@@ -169,10 +164,9 @@ def simulate_episode(
 ) -> None:
     """Simulate one episode, and write it to ``states (H + 1,)``, ``rows (H,)`` and ``rewards (H,)``.
 
-    If ``stochastic`` is False, ``policy_rows (H, S)`` has the row that the policy takes at (h, s), and
-    ``probabilities`` is not read. If it is True, the row is drawn from ``probabilities (H, R)`` with one word
-    per step of the stream ``policy_state``, and ``policy_rows`` is not read. ``env_state`` is the stream of
-    the environment.
+    If ``stochastic`` is False, ``policy_rows (H, S)`` has the row that the policy takes at (h, s). If
+    ``stochastic`` is True, the row is drawn from ``probabilities (H, R)`` with one word per step of the
+    stream ``policy_state``. ``env_state`` is the stream of the environment.
     """
     row_ptr, successor, threshold, alias = world.row_ptr, world.successor, world.threshold, world.alias
     state_ptr, reward_value, support = world.state_ptr, world.reward_value, world.reward_support
@@ -266,7 +260,7 @@ def flow(
     The counts are added to ``visits (T, R)``, ``transitions (T, R, S)``, ``reward_sums (T, R)`` and ``starts
     (S,)``. T is H, or 1 to pool the steps. If ``transitions`` has the shape (0, R, S), transitions are not
     counted. ``step_visits (H, R)`` is overwritten with the visits of these users at each step. ``work`` is
-    work space of 3 S int64 (:func:`work_size`). All random numbers are drawn from the stream ``state``.
+    work space of 3 S int64 (:func:`work_size`).
     """
     row_ptr, successor, ratio = world.row_ptr, world.successor, world.ratio
     threshold, alias, state_ptr = world.threshold, world.alias, world.state_ptr
@@ -374,11 +368,7 @@ def _row_value(
     probability: NDArray[np.float64],
     after: NDArray[np.float64],
 ) -> float:
-    """Return the mean reward plus the expected value of the successor.
-
-    The terms are added in the order of the entries ``ptr .. end``. ``after`` (S,) are the values of
-    successors.
-    """
+    """Return the mean reward plus the expected value of the successor, given ``after`` (S,) values."""
     expected = 0.0
     for e in range(ptr, end):
         expected += probability[e] * after[successor[e]]
@@ -421,8 +411,7 @@ def optimal(
 ) -> None:
     """Compute the optimal values and an optimal policy by backward induction.
 
-    The results are written to ``values (H + 1, S)``, ``q (H, R)`` and ``policy_rows (H, S)``. If several rows
-    of a state are optimal, the policy takes the first of them.
+    The results are written to ``values (H + 1, S)``, ``q (H, R)`` and ``policy_rows (H, S)``.
     """
     row_ptr, successor, probability = world.row_ptr, world.successor, world.probability
     state_ptr, mean = world.state_ptr, world.mean_reward

@@ -1,7 +1,4 @@
-"""Conversion of a count session to flat arrays for the fused driver.
-
-The fused driver is the compiled loop of simulations.
-"""
+"""Conversion of a count session to flat arrays for the fused driver, the compiled loop of simulations."""
 
 from __future__ import annotations
 
@@ -37,10 +34,7 @@ _NO_REPORTS = local_kernels.ReportArrays(
 
 @dataclass(frozen=True, eq=False)
 class SessionKernel:
-    """State of a session as flat arrays, in the form that the fused driver reads.
-
-    The kernels in :mod:`discreet.core.count_kernels` read these arrays.
-    """
+    """State of a session as flat arrays for the fused driver."""
 
     stream: int
     family: int
@@ -64,9 +58,9 @@ class SessionKernel:
 def handed_over(session: ChannelSession) -> SessionKernel:
     """Return the session as flat arrays for the fused driver, and close the session.
 
-    The session is closed because two callers must not draw the same noise. Raises ``RuntimeError`` unless the
-    session is unused, has a seed and knows the number of users K. Also raises ``RuntimeError`` if the query
-    has group returns or clipped rewards, or if a factorization has no compiled program.
+    Raises ``RuntimeError`` unless the session is unused, has a seed and knows the number of users K. Also
+    raises ``RuntimeError`` if the query has group returns or clipped rewards, or if a factorization has no
+    compiled program.
     """
     if not is_of_counts(session):
         raise RuntimeError("kernel: the fused simulation is for sums of counts")

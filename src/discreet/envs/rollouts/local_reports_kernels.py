@@ -1,12 +1,9 @@
 """Compiled simulation of many users who each report a few of their steps.
 
 Every user reports m of the H steps, drawn uniformly without replacement. A report is about the reward of its
-step with probability ``share``, and otherwise about the transition. Both choices are independent of the data.
-At step h, a user with k remaining reports sends one with probability k / (H - h). Therefore users in the same
-state with the same k are exchangeable, and their counts can be drawn step by step as in
-:func:`discreet.envs.mdp.tabular_kernels.flow`. The counts of reported records have the exact joint
-distribution of n independent users. Subsampling the counts of all records would give correct marginal
-distributions but a wrong joint distribution.
+step with probability ``share``, and otherwise about the transition. At step h, a user with k remaining
+reports sends one with probability k / (H - h). Users in the same state with the same k are exchangeable, so
+their counts can be drawn step by step as in :func:`discreet.envs.mdp.tabular_kernels.flow`.
 """
 
 from __future__ import annotations

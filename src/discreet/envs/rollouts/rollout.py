@@ -1,8 +1,7 @@
 """Rollouts of simulated users: trajectories of single users, and total counts of many users.
 
-All functions here call the kernels that the fused simulation calls. The numbers (seed, run, role, index)
-determine a random stream. Therefore user ``i`` has the same random numbers in every function, and for every
-order of the users.
+The numbers (seed, run, role, index) determine a random stream. User ``i`` has the same random numbers in
+every function.
 """
 
 from __future__ import annotations
@@ -26,10 +25,9 @@ def rollout(
 ) -> Trajectory:
     """Return the trajectory of user number ``episode`` in ``mdp`` under a (H, S) or (H, S, A) policy.
 
-    Users are numbered from 0. ``key`` (2,) uint64 is the random key of the environment in this run. The key
-    is any two numbers, or the result of ``random_streams_kernels.run_key(seed, run)``. The same key and user
-    number give the same trajectory. Raises ``ValueError`` if the policy does not fit ``mdp``, or if
-    ``episode`` is below 0.
+    ``key`` (2,) uint64 is any two numbers, or the result of ``random_streams_kernels.run_key(seed, run)``.
+    The same key and user number give the same trajectory. Raises ``ValueError`` if the policy does not fit
+    ``mdp``, or if ``episode`` is below 0.
     """
     played = _play(mdp, policy, environment_key(key), checks.integer("episode", episode, 0), 1)
     return played[0]
@@ -41,8 +39,7 @@ def rollout_batch(
     """Return the trajectories of users ``first`` .. ``first + n - 1`` of a run.
 
     ``mdp`` : TabularMDP. ``policy`` : (H, S) int or (H, S, A). States are (n, H + 1); actions and rewards are
-    (n, H). The result equals that of ``n`` calls of :func:`rollout` with ``run_key(seed, run)``. Raises
-    ``ValueError`` if the policy does not fit, or if a number is below 0.
+    (n, H). Raises ``ValueError`` if the policy does not fit, or if a number is below 0.
     """
     key = run_key(checks.integer("seed", seed, 0), checks.integer("run", run, 0))
     return _play(mdp, policy, key, checks.integer("first", first, 0), checks.integer("n", n, 0))
@@ -60,9 +57,8 @@ def batch_counts(
 ) -> dict[str, NDArray[np.float64]]:
     """Draw the counts of ``n <= 1e10`` users with the same policy from their exact joint distribution.
 
-    The cost does not grow with n. Returns ``visits (T, S, A)``, ``transition_counts (T, S, A, S)``,
-    ``reward_sums (T, S, A)``, with T = 1 if ``pooled`` is True, otherwise H. Also returns ``step_visits (H,
-    S, A)`` and ``starts (S,)``.
+    Returns ``visits (T, S, A)``, ``transition_counts (T, S, A, S)`` and ``reward_sums (T, S, A)``, with T = 1
+    if ``pooled`` is True, otherwise H. Also returns ``step_visits (H, S, A)`` and ``starts (S,)``.
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     state = open_at(
@@ -101,10 +97,8 @@ def reward_bits(
 ) -> NDArray[np.float64]:
     """Draw (H, S, A) sums of rewards that users round at random to 0 or 1.
 
-    counts : tables of :func:`batch_counts` for these users, not pooled over steps. Rewards of 0 or 1 are not
-    changed by rounding. For any other reward distribution, a rounded reward is 1 with probability equal to
-    its mean reward. This is the mean reward of (s, a), or of (s, a, s') if rewards depend on the successor.
-    Given the transitions, the rounded rewards are independent, so their sums are binomial.
+    counts : tables of :func:`batch_counts` for these users, not pooled over steps. A rounded reward is 1 with
+    probability equal to the mean reward of (s, a), or of (s, a, s') if rewards depend on the successor.
     """
     if mdp.reward_law == "bernoulli":
         return counts["reward_sums"]
@@ -131,9 +125,9 @@ def reported_counts(
     """Draw the number of reports of each kind from n users who each report ``steps`` random steps.
 
     The draw is from the exact joint distribution. With probability ``share``, a report is about the reward,
-    which is rounded at random to 0 or 1. Otherwise it is about the transition. Returns ``reported_moves (H,
-    S, A, S)`` and ``reported_bits (H, S, A, 2)``. Also returns the visits ``step_visits (H, S, A)`` and the
-    numbers of first states ``starts (S,)`` of all users.
+    rounded at random to 0 or 1, and otherwise about the transition. Returns ``reported_moves (H, S, A, S)``
+    and ``reported_bits (H, S, A, 2)``. Also returns the visits ``step_visits (H, S, A)`` and the numbers of
+    first states ``starts (S,)`` of all users.
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     steps = checks.integer("steps", steps, 1, mdp.horizon)
@@ -165,10 +159,9 @@ def reported_step(
 ) -> dict[str, NDArray[np.float64]]:
     """Draw the number of reports of each kind from users who all report the same step.
 
-    counts : tables of :func:`batch_counts` for these users. Each user sends one report. With probability
-    ``share``, the report is about the reward, which is rounded at random to 0 or 1. Otherwise it is about the
-    transition. The choice is independent of the data, so binomial draws from the counts have the exact joint
-    distribution. Returns ``reported_moves (1, S, A, S)`` and ``reported_bits (1, S, A, 2)``.
+    counts : tables of :func:`batch_counts` for these users. With probability ``share``, a report is about the
+        reward, rounded at random to 0 or 1, and otherwise about the transition. Returns ``reported_moves (1,
+        S, A, S)`` and ``reported_bits (1, S, A, 2)``.
     """
     share = checks.real("share", share, 0.0, 1.0)
     address = [*environment_key(key).tolist(), checks.integer("batch", batch, 0), 0x73746570]

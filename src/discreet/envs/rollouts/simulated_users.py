@@ -1,8 +1,6 @@
 """Sums that many simulated users submit to a session in one call, for all trust models.
 
-A user's record is drawn from the true model. The user's message is a function of the record and of random
-numbers. Sums over n users with the same policy are drawn from their joint distribution; single users are not
-simulated. The draw has two parts:
+Sums over n users with the same policy are drawn from their joint distribution, in two parts:
 
 ====================  ================================  ===========================================
 trusted party         drawn in this module, exactly     drawn by the session
@@ -16,13 +14,7 @@ a shuffler, bits      counts, rewards rounded to bits   the sum of n devices' ra
 a shuffler, reports   which records are reported        the random responses to reports
 ====================  ================================  ===========================================
 
-The draws in the second column are made by :mod:`discreet.envs.rollouts.rollout`. Their random stream is
-indexed by (key, first user). Therefore they are the same with and without privacy. The draws in the third
-column are made in the sessions (``submit_sum``), which define the noise distributions. This module selects
-the draws that a session needs and converts tables of counts to the families of a query. The fused simulation
-(:mod:`discreet.experiments.fused_driver_kernels`) does the same in one compiled loop, with identical results.
-
-Clipped returns and clipped rewards are not functions of counts. For these sums, users are simulated one by
+Clipped returns and clipped rewards are not functions of counts; for these sums, users are simulated one by
 one.
 """
 
@@ -102,7 +94,7 @@ def simulate_users(
     address: int = 0,
     group: int | None = None,
 ) -> SimulatedUsers:
-    """Simulate the next ``users`` users of a session. Returns the sum of what they submit.
+    """Simulate the next ``users`` users of a session, and return the sum of what they submit.
 
     - policy : (H, S) or (H, S, A) policy that all these users follow.
     - query : the session's query. If a session has a query for each batch, the query of the open batch is
@@ -133,10 +125,7 @@ def simulate_users(
 def simulate_counts(
     mdp: TabularMDP, query: CountQuery, policy: ArrayLike | PolicyRows, users: int, key: Key, address: int = 0
 ) -> SimulatedUsers:
-    """Simulate ``users`` users in the same way as :func:`simulate_users`, for a trusted server.
-
-    The result has the exact sums of every family of the query.
-    """
+    """Return the exact sums of every family of ``query`` for ``users`` simulated users."""
     return _counted(mdp, query, policy, users, key, address, 0, query.cut, False)[0]
 
 
@@ -154,12 +143,8 @@ def played_counts(
     """Simulate users ``first .. first + n - 1`` one by one. Returns their counts and sum of clipped returns.
 
     The counts are the tables of :func:`discreet.envs.rollouts.rollout.batch_counts` and the table
-    ``cut_reward_sums (1, S, A)``. In this additional table, rewards are summed over steps. Each user's
-    rewards are added in the order of time until the user's total reaches ``cut``. The reward that would
-    exceed the total is clipped. The second result is the sum over users of min(return, ``clip``). Neither
-    ``cut_reward_sums`` nor this sum is a function of counts. The trajectories are those of
-    :func:`discreet.envs.rollouts.rollout.rollout`, counted with the same code as in a session. The cost grows
-    with n.
+    ``cut_reward_sums (1, S, A)``. In this table, each user's rewards are added in time order and clipped at a
+    total of ``cut``. The second result is the sum over users of min(return, ``clip``).
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     first, clip, cut = (
@@ -188,10 +173,7 @@ def played_counts(
 
 
 def _crowd(mdp: TabularMDP, counts: Mapping[str, Floats], names: Any = None) -> SimulatedUsers:
-    """Return a batch with the sums ``counts[name]`` for each name in ``names``.
-
-    If ``names`` is None, the sums are all tables in ``counts``.
-    """
+    """Return a batch with the sums ``counts[name]`` for each name in ``names``."""
     sums = counts if names is None else {name: counts[name] for name in names}
     return SimulatedUsers(sums, counts["starts"], mdp.layout.to_rows(counts["step_visits"]))
 
@@ -209,9 +191,8 @@ def _counted(
 ) -> tuple[SimulatedUsers, dict[str, Floats]]:
     """Simulate users. Returns their sums of each family of ``query``, and the count tables of all steps.
 
-    ``cut`` : clipping threshold C of the batch; 0 if rewards are not clipped. If C is infinite, no reward is
-    clipped, and the family of clipped rewards is 0. ``bits`` : True if rewards are rounded at random to 0 or
-    1.
+    ``cut`` : clipping threshold C of the batch; 0 or infinite if rewards are not clipped. ``bits`` : True if
+    rewards are rounded at random to 0 or 1.
     """
     if query.groups:
         counts, returns = played_counts(mdp, policy, users, key, address, query.clip, pooled=query.stationary)

@@ -22,10 +22,9 @@ def episode_sums(
 ) -> float:  # fmt: skip
     """Simulate users ``first .. first + n - 1`` of a run, and return the sum of min(return, ``clip``).
 
-    The counts of these users are added to ``cells``, separately for each step, by the function that sessions
-    use (:func:`discreet.core.count_kernels.add_records`). ``begins`` (7,) has the index of the first cell of
-    each family. The initial states of the users are added to ``starts`` (S,). ``cut`` is the clipping
-    threshold C of the family of clipped rewards.
+    The counts of these users are added to ``cells``, separately for each step. ``begins`` (7,) has the index
+    of the first cell of each family. The initial states of the users are added to ``starts`` (S,). ``cut`` is
+    the clipping threshold C of the family of clipped rewards.
     """
     env_state, policy_state = np.empty(4, np.uint64), np.empty(4, np.uint64)
     states, rows = np.empty(world.horizon + 1, np.int64), np.empty(world.horizon, np.int64)

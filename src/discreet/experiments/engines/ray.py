@@ -35,15 +35,12 @@ def _called(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _first(error: BaseException) -> str:
-    """Return the first line of an error message, because Ray's error messages are very long."""
+    """Return the first line of an error message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class _Task(Future[Any]):
-    """Future of a task on the cluster.
-
-    An exception of the task is raised as if the task had run on this machine.
-    """
+    """Future of a task on the cluster."""
 
     def __init__(self, task: Any) -> None:
         super().__init__()
@@ -111,8 +108,7 @@ class _Ray(Engine):
 def open_engine(address: str, workers: int | None) -> Engine:
     """Connect to the Ray client server of a cluster at ``address`` (``HOST:PORT``).
 
-    If the address is empty, the cluster at ``RAY_ADDRESS`` is used. Without this variable, a cluster on this
-    machine is used.
+    If the address is empty, the cluster at ``RAY_ADDRESS`` is used, or else a cluster on this machine.
     """
     try:
         ray.init(

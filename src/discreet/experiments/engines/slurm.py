@@ -1,11 +1,8 @@
-"""Engine that submits jobs to SLURM with submitit, one job per worker.
+"""Engine that submits jobs to SLURM with submitit (``pip install 'discreet[slurm]'``), one job per worker.
 
-This module needs ``pip install 'discreet[slurm]'``.
-
-Jobs can wait in SLURM's queue for a long time. Therefore all runs are divided in advance into jobs, one job
-for each worker. Log files are written to ``discreet-jobs`` in the current folder of the command. All nodes
-must be able to access this folder. ``slurm://partition=short,timeout_min=60,mem_gb=4`` passes these options
-to submitit; ``cluster=local`` runs the jobs as processes on this machine.
+All runs are divided in advance into jobs. Log files are written to ``discreet-jobs`` in the current folder,
+which all nodes must be able to access. ``slurm://partition=short,timeout_min=60,mem_gb=4`` passes these
+options to submitit; ``cluster=local`` runs the jobs as processes on this machine.
 """
 
 from __future__ import annotations
@@ -31,10 +28,7 @@ _POLL = 0.5
 
 
 def _called(function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
-    """Call the function in a job; return (True, result) or (False, error).
-
-    The error is returned as a value because submitit would keep only its text.
-    """
+    """Call the function in a job; return (True, result) or (False, error)."""
     try:
         return True, function(*args)
     except Exception as error:
@@ -64,7 +58,7 @@ def _given(job: submitit.Job[Any]) -> Any:
 
 
 class _Job(Future[Any]):
-    """Future of a job. Cancelling the future also cancels the job, even if the job is running."""
+    """Future of a job."""
 
     def __init__(self, job: submitit.Job[Any]) -> None:
         super().__init__()
@@ -79,7 +73,7 @@ class _Job(Future[Any]):
 
 
 class _SlurmExecutor(Executor):
-    """Executor that submits functions as jobs. One thread polls all jobs that have not finished."""
+    """Executor that submits functions as jobs."""
 
     def __init__(self, jobs: submitit.AutoExecutor) -> None:
         self._jobs, self._open = jobs, set[_Job]()

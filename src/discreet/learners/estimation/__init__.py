@@ -1,1 +1,1 @@
-"""Estimation of a model from a release, with bounds on the effect of noise. Everything is post-processing."""
+"""Estimation of a model from a release, with bounds on the effect of noise."""

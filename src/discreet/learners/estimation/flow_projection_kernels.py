@@ -4,14 +4,11 @@ True transition counts x_h(s, a, s') of one group of users satisfy the flow equa
 
     sum_{s, a} x_h(s, a, s') = sum_{a, s''} x_{h+1}(s', a, s''),
 
-because every user who moves to s' at step h starts in s' at step h + 1. At every step, the counts sum to
-the public number of users T. With noise, the counts do not satisfy these equalities. The orthogonal
-projection onto the set of counts that satisfy them keeps the estimates unbiased. If the noise of all cells
-has the same variance, the projection removes, on average over cells, the share (number of equalities) /
-(number of cells) of this variance. The share is about 1 / S if users can have taken only one action per
-state, and 1 / (S A) if they can have taken all actions. The projection is post-processing. All cells must
-count the same users and have independent noise of the same variance. Therefore the projection cannot be used
-if rows have separate schedules.
+because every user who moves to s' at step h starts in s' at step h + 1. At every step, the counts sum to the
+public number of users T. The orthogonal projection onto the counts that satisfy the equalities keeps the
+estimates unbiased. On average over cells, the projection removes the share (number of equalities) / (number
+of cells) of the noise variance. All cells must count the same users and have independent noise of the same
+variance.
 
 Let u_h(s) be the Lagrange multipliers of the flow from step h to step h + 1, with u_{H-1} = 0, and u_{-1} =
 -tau for the total. A row is active if a user can have visited it. On active rows r, the projection is x_h(r,
@@ -21,9 +18,7 @@ h, a_h(s) the number of them in state s, and c_h(s) the imbalance of x at s afte
     (R_h + S a_{h+1}(s)) u_h(s) = c_h(s) + W_{h-1} + a_{h+1}(s) U_{h+1},
     U_h = sum_s u_h(s),   W_h = sum_s a_{h+1}(s) u_h(s):
 
-The equations of different steps are coupled only by the two scalars U_h and W_h. One backward and one forward
-sweep over the steps solve them, in O(number of cells) operations. This closed form was derived for this
-library.
+The closed form was derived for this library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Post-processing of noisy linear statistics: Gram matrices, tail bounds, confidence widths, predictions.
 
-All functions read only released numbers, so they cost no privacy budget.
-
 **Tail bounds.** With probability 1 - p, ||GOE(s)||_op <= s (2 sqrt(d) + 2 sqrt(log(2/p))). The proof has two
 parts. First, E lambda_max <= 2 s sqrt(d) (Sudakov and Fernique). Second, lambda_max is sqrt(2) s-Lipschitz in
 coordinates in which the noise is standard normal. A normal vector satisfies ||N(0, s^2 I)|| <= s
@@ -9,8 +7,8 @@ coordinates in which the noise is standard normal. A normal vector satisfies ||N
 kind, the bound is multiplied by sqrt(n).
 
 **Confidence width.** Let y_i = <X_i, w> + eta_i, where eta has range c, and let R = c/2. Let B be the sum of
-ridge and noise. B is added to the Gram matrix, and all its eigenvalues are in [low, high]. The sum of
-responses sum X_i y_i has noise g with ||g|| <= C_g. Suppose that ||w|| <= C_w. Then, with probability 1 - p,
+ridge and noise that is added to the Gram matrix, with all eigenvalues in [low, high]. The sum of responses
+sum X_i y_i has noise g with ||g|| <= C_g. Let ||w|| <= C_w. Then, with probability 1 - p,
 
     ||w - w_hat||_Lambda <= R sqrt(2 log(1/p) + log det(I + Gram / lam))
                             + C_w sqrt(high) + C_g / sqrt(low)                                   (1.5)
@@ -39,7 +37,7 @@ __all__ = [
 
 
 def goe_tail(scale: float, dimension: int, failure: float) -> float:
-    """Return a bound on the operator norm of a (d, d) GOE matrix with scale s = ``scale``.
+    """Return a bound on the operator norm of a (d, d) GOE matrix with scale ``scale``.
 
     The bound holds with probability 1 - ``failure``.
     """
@@ -108,8 +106,7 @@ def factored(grams: Floats, ridges: Floats, floors: Floats) -> Factored:
     """Return positive definite versions of (n, d, d) matrices, as factors of their inverses.
 
     Each matrix is symmetrised, and I times its entry of ``ridges`` is added. Eigenvalues below its entry of
-    ``floors`` > 0 are raised to this minimum. A Cholesky factorisation tests whether all eigenvalues exceed
-    the minimum. If so, the result is computed from Cholesky factors; otherwise from the eigenvalues.
+    ``floors`` > 0 are raised to this minimum.
     """
     d = grams.shape[-1]
     symmetric = 0.5 * (grams + grams.swapaxes(-1, -2))
@@ -167,8 +164,8 @@ def model_values(
     inverse : (d, d)
         Lambda^-1.
     successors : (d, S)
-        M = sum phi (e_{s'} - 1/S)^T, with noise. Without noise, each row of M sums to 0. Therefore the mean
-        of a row is only noise. It is removed, because it would be multiplied by the mean of V.
+        M = sum phi (e_{s'} - 1/S)^T, with noise. The mean of each row of M is removed, because it is only
+        noise.
     values : (S,)
         V.
     project : "simplex", "range" or "none"

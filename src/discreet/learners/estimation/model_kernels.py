@@ -1,7 +1,6 @@
 r"""Compiled estimation of a model from released counts, with the projection onto consistent counts.
 
-Sources: Qiao and Wang 2023 (the linear programme), Chowdhury and Zhou 2021 (raw counts). The bounds on the
-effect of noise (slacks) are derived in :mod:`discreet.learners.estimation.tabular_model`.
+Sources: Qiao and Wang 2023 (the linear programme), Chowdhury and Zhou 2021 (raw counts).
 
 **Projection of noisy counts onto consistent counts.** For a pair (s, a), let v = N3-hat(s, a, .) be the noisy
 transition counts and w = N-hat(s, a) the noisy visits. Qiao and Wang 2023 (also Bai et al. 2024) post-process
@@ -30,13 +29,10 @@ interval [lo, hi] intersects [w - c, w + c], whose centre is w. Therefore the po
 nearest to w is within c of w. The function mu -> sum (v_s + mu)_+ is increasing, and equals lo at mu = -t*
 and hi at mu = t*. Because y is in [lo, hi], |theta| <= t*, and therefore |x_s - v_s| <= t*. QED
 
-**Choice of the optimum.** The programme usually has many optimal solutions. Among those with the smallest
-|sum x - w|, this x has the smallest Euclidean distance to v. This makes it unique. If w + c < 0, no x is
-feasible, and x = 0 is used. This is possible only if the noise exceeds its bound.
+**Choice of the optimum.** Among the optimal solutions with the smallest |sum x - w|, the code uses the x with
+the smallest Euclidean distance to v. If w + c < 0, no x is feasible, and x = 0 is used.
 
-**Computation.** theta is the root of sum (v_s - theta)_+ = y. The values need not be sorted: Newton's method,
-started below the root, finds it exactly after a few passes over v (:func:`project_row`). If lo(t) <= B is the
-binding condition, t* is the root for y = B, and theta = t*. Therefore at most one root is computed.
+**Computation.** theta is the root of sum (v_s - theta)_+ = y, found exactly by Newton's method.
 """
 
 from __future__ import annotations
@@ -110,9 +106,7 @@ def assemble(
 def _level(v: Floats, r: int, y: float, start: float) -> float:
     """Return the theta that solves sum_s max(0, v[r, s] - theta) = y, for y >= 0.
 
-    This is Newton's method on a convex piecewise linear function (Michelot 1986). It starts at ``start``,
-    which must be below the solution, and increases theta in every pass. When the set of entries above theta
-    no longer changes, theta is the exact solution.
+    ``start`` must be below the solution.
     """
     states = v.shape[1]
     theta = start
@@ -132,10 +126,10 @@ def _level(v: Floats, r: int, y: float, start: float) -> float:
 
 @inlined
 def project_row(v: Floats, r: int, w: float, c: float, x: Floats) -> float:
-    """Write to x[r] the minimiser of max|x - v[r]| over x >= 0, |sum x - w| <= c.
+    """Write to x[r] the minimiser of max|x - v[r]| over x >= 0, |sum x - w| <= c, and return the minimum t*.
 
-    If there are several minimisers, it is the one that the module docstring describes. Returns the minimum
-    t*. If w + c < 0, no x is feasible, and x[r] is set to 0.
+    If there are several minimisers, the module docstring describes the choice. If w + c < 0, x[r] is set to
+    0.
     """
     states = v.shape[1]
     low = v[r, 0]
@@ -233,8 +227,7 @@ def estimate(
     inverses[r], where ``inverses`` is 1 / D. With POST_NONE, masses is not written, and P~(s') =
     transitions[r, s'] * inverses[r]. ``rewards`` is r~ in [0, 1]. ``counts`` is D before it is floored at 1;
     a pair with a count below 1 was certainly not visited. ``left`` is 1 - sum P~ with POST_RAW, and 0
-    otherwise. With ``cost_form`` and POST_RAW, r~ = 1 - (N - R) / D; with all other rules, ``cost_form`` has
-    no effect.
+    otherwise. With ``cost_form`` and POST_RAW, r~ = 1 - (N - R) / D.
     """
     rows, states = transitions.shape
     if post == POST_NONE:

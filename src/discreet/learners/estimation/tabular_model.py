@@ -1,16 +1,15 @@
 r"""Private model: transitions and rewards estimated from one release, with bounds on the effect of noise.
 
 N, R and N3 are the true visits, reward sums and transition counts of a pair. N^, R^ and N3^ are the released
-values. Suppose that |N^ - N| <= E1, |R^ - R| <= E2 and |N3^ - N3| <= E3 for all cells. D is the denominator
-of the estimates. There are three post-processing rules ``post``:
+values. Suppose that |N^ - N| <= E1, |R^ - R| <= E2 and |N3^ - N3| <= E3 for all cells. There are three
+post-processing rules ``post``:
 
 - ``none``: D = max(1, N), Lambda_r = 0 and Lambda_p = 0. P~ sums to 1 if N > 0.
 - ``raw``: D = max(1, N^ + E1), Lambda_r = 2 E1 + E2 and Lambda_p = S E3 + 2 E1. P~ does not sum to 1.
 - ``lp``: D = N~ (projection), Lambda_r = E + E2 and Lambda_p = (S + 3) E / 2. P~ sums to 1.
 
 Here E = 4 max(E1, E3), P~ = N3~ / D, and r~ = R^ / D clipped to [0, 1]. With ``raw``, N3~ is N3^ with
-negative values set to 0. Setting them to 0 preserves the error bound. Without this, values would not be
-optimistic. For every pair
+negative values set to 0. For every pair
 
     |r~ - r| <= L_r / sqrt(D) + Lambda_r / D,    ||P~ - P||_1 <= L_p / sqrt(D) + Lambda_p / D.
 
@@ -54,8 +53,7 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
 
     The tables are visits (T, R), transitions (T, R, S) and reward sums (T, R). If visits were not released,
     they are computed as sums of transitions over s'. Centred reward sums Rc are converted to R = Rc + N / 2.
-    If no rewards were released, the reward sums are 0. The released tables can be indexed by state and
-    action, or by row.
+    If no rewards were released, the reward sums are 0.
 
     Raises
     ------
@@ -114,9 +112,9 @@ class ErrorBounds:
     Parameters
     ----------
     mode : "quantile", "sd" or "published"
-        ``quantile``: exact two-sided tail quantiles, with a union bound over all cells and releases (for
-        theory). ``sd``: z standard deviations of the noise at the release with the largest noise so far (for
-        experiments). ``published``: the formula b sqrt(8 m log(6 S A T / failure)) of the papers, which
+        ``quantile``: exact two-sided tail quantiles, with a union bound over all cells and releases.
+        ``sd``: z standard deviations of the noise at the release with the largest noise so far.
+        ``published``: the formula b sqrt(8 m log(6 S A T / failure)) of the papers, which
         equals 2 std sqrt(log(...)), with S^2 A T for transitions. For m < 7 terms, it is below the true
         quantile.
     failure : float
@@ -178,14 +176,14 @@ class ErrorBounds:
 class PrivateModel:
     """Transition probabilities and rewards, estimated from one release.
 
-    The docstring of the module has the formulas and error bounds.
+    The module docstring has the formulas and error bounds.
 
     Attributes
     ----------
     denominators : (T, S, A)
         D; 0 at inadmissible pairs. T = 1 if steps are pooled, else H.
     transitions : (T, S, A, S)
-        Estimated probabilities P~. With post "raw", rows need not sum to 1, so they cannot be sampled.
+        Estimated probabilities P~. With post "raw", rows need not sum to 1.
     rewards : (T, S, A)
         Estimated rewards r~, in [0, 1].
     reward_slack, transition_slack : float
@@ -216,7 +214,7 @@ class PrivateModel:
         layout : Layout
             Public numbers of states, actions and steps, and the admissible pairs.
         post : "none", "raw" or "lp"
-            Post-processing. A release without noise is never post-processed. With "raw", negative noisy
+            Post-processing. A release without noise is not post-processed. With "raw", negative noisy
             transition counts are set to 0.
         bounds : ErrorBounds, optional
             Rule for the bounds on noise. None: exact quantiles with failure probability 0.05.

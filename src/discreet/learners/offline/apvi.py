@@ -1,9 +1,7 @@
 r"""APVI and DP-APVI: pessimistic value iteration from one release of counts of stored trajectories.
 
 Sources: Yin and Wang 2021 (APVI, no privacy) and Qiao and Wang 2023, "Offline RL with Differential Privacy",
-algorithm 1 (DP-APVI). All computations here are post-processing of one release. Only the options ``visits``
-and ``reward_share`` affect the noise. They are part of the query, and the query is fixed before the data are
-read.
+algorithm 1 (DP-APVI).
 
 Notation: n^ is the released number of visits to (h, s, a). n^(s') is the released number of transitions from
 (h, s, a) to s'. Their noise has standard deviations sigma_v and sigma_t. The upper limit of values at step h
@@ -11,10 +9,8 @@ is b_h = H - h + 1.
 
 1. Visits and transitions are combined by least squares (``combine``), then truncated at 0.
 2. For each (h, s, a), the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
-   (:mod:`discreet.learners.estimation.model_kernels`; online learners use the same projection). Then n~ = sum
-   x and P~ = x / n~. Because the n^(s') are truncated at 0, the minimum is unique. The minimum is at x =
-   n^(s') if their sum satisfies the constraint. Otherwise all entries are increased by the same amount, or
-   decreased by the same amount but not below 0.
+   (:mod:`discreet.learners.estimation.model_kernels`). Then n~ = sum x, and P~ = x / n~ is the estimated
+   transition distribution.
 3. A pair is *supported* if n~ > T.
 4. Let iota = log(H S A / p). Let r be the known reward, or the estimate 1/2 + R~ / n~ from centred reward
    sums R~. For h = H, ..., 1,
@@ -23,14 +19,12 @@ is b_h = H - h + 1.
        Q_h = clip(r + P~ V_{h+1} - Gamma, 0, b_h) if supported, else 0;   V_h = max_a Q_h,
 
    The policy takes an action with the largest Q_h. ``pessimism="hoeffding"`` uses H instead of the standard
-   deviation of V_{h+1}. Because rewards are not negative, a known r is a lower bound of the true Q_h. With
-   ``reward_floor``, Q_h is therefore at least r for all pairs. In the paper, unsupported pairs have Gamma = C
-   H with C > 1, so Q = 0. If rewards are unknown, Gamma has the additional term
+   deviation of V_{h+1}. With ``reward_floor``, Q_h is at least a known r for all pairs. If rewards are
+   unknown, Gamma has the additional term
 
        (c1 / sqrt 2) sqrt(iota / (2 max(n~ - T, 1))) + c4 (E_r + E / 2) / n~                           (2)
 
-   The first summand follows from Hoeffding's inequality, the second from |R~ - R| <= E_r. With the constants
-   of the theory, the factors c1 / sqrt 2 and c4 are 1.
+   The first summand follows from Hoeffding's inequality, the second from |R~ - R| <= E_r.
 
 With probability 1 - p, E / 2 bounds the noise of every cell of visits and transitions, and E_r bounds the
 noise of rewards. In the paper (``E_mode="published"``), with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H
@@ -39,25 +33,18 @@ log(4 H S^2 A / p) / rho). With Laplace noise of scale 4 H / epsilon, E = (8 H /
 
 **Sensitivity** (:mod:`discreet.core.count_query`). Suppose that one trajectory is replaced. Then at every
 step, one cell of each table decreases by 1, and another cell increases by 1. Therefore the l2 sensitivity is
-sqrt(2 H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H. The paper's noise scale is correct
-for these values, although the text of the paper states a sensitivity of 2 H instead of sqrt(2 H).
+sqrt(2 H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H.
 
-**Correction to the paper.** The paper's penalty is 0 if E = 0, so without noise the paper's algorithm does
-not equal APVI. Here the penalty has the additional term c3 H iota / n~, c3 = 7/3, of the empirical Bernstein
-inequality. With this term, both algorithms are equal without noise.
+**Correction to the paper.** The paper's penalty is 0 if E = 0. Here the penalty has the additional term c3 H
+iota / n~, c3 = 7/3, of the empirical Bernstein inequality.
 
 **Derived visits.** If visits are not released (``visits="derived"``), each visit count is the sum of S
 transition counts, and the noise variance of a transition count is halved. Then sigma_v^2 is S H / rho instead
 of 2 H / rho.
 
-**Memory.** A release is read once, from the last step to the first. Only the tables of one step (R S cells)
-are in memory, in about three copies.
-
 **Pessimism.** With ``preset="theory"``, V_1 is at most the value of the policy. The bound fails with
 probability at most p because of noise, and at most p because of sampling. The constants of
-``preset="default"`` were chosen empirically. No proof covers them. Neither preset affects privacy. The
-paper's noise penalty grows with S, but the error of projected counts does not. The default c2 is therefore
-much smaller than in theory.
+``preset="default"`` were chosen by experiments and have no proof.
 """
 
 from __future__ import annotations
@@ -110,8 +97,7 @@ class OfflinePolicy:
     Attributes
     ----------
     policy : (H, S) int
-        Action with the largest q at each (h, s). If several actions have the largest q, it is the first of
-        them.
+        First action with the largest q at each (h, s).
     q : (H, S, A)
         Pessimistic values of actions, in [0, H]; -inf at inadmissible pairs.
     values : (H + 1, S)
@@ -119,13 +105,9 @@ class OfflinePolicy:
         The bounds fail with probability at most ``failure`` because of noise, and at most ``failure`` because
         of sampling.
     supported : (H, S)
-        True if the release shows that users took the policy's action. The test requires that the estimated
-        visits of the action are above T and above ``support`` standard deviations of their noise. The test
-        uses unbiased estimates, taken before truncation and projection. The counts n~ of the planner are
-        biased: for an unvisited pair, n~ can be up to E / 2 (the positive parts of S noise values). The
-        planner can therefore choose an unvisited pair. At the default ``support`` of 3, one unvisited pair
-        passes the test with probability 0.00135; the planner chooses among A pairs. If the two largest values
-        of q are equal (for example, if all are clipped to 0), the action is not supported.
+        True if the estimated visits of the policy's action exceed T and ``support`` standard deviations of
+        their noise. Unbiased estimates before truncation and projection are used. False if the two largest
+        values of q are equal.
     visits : (H, S, A)
         Consistent counts n~, including the visits of a prior.
     threshold : float
@@ -135,16 +117,16 @@ class OfflinePolicy:
     users : int
         Number of users in the release.
     guarantee : Guarantee
-        Privacy guarantee of the release. The guarantee also covers this policy, but not the people whose data
-        a prior contains.
+        Privacy guarantee of the release and of this policy. The guarantee does not cover the people whose
+        data a prior contains.
     heuristics : tuple of str
         Reasons why ``values`` are not proven bounds; empty if they are proven.
     behaviour : (H, S) int
-        Most frequent action of the users, computed from the estimated visits before truncation and
-        projection. At a state that no user visited, noise determines it.
+        Most frequent action of the users, by the estimated visits before truncation and projection. Arbitrary
+        at a state that no user visited.
     privacy_note : str, optional
-        Statement about data that the guarantee does not cover, because a prior contains them
-        (``prior.statement``); None without a prior.
+        Statement about data of a prior that the guarantee does not cover (``prior.statement``); None without
+        a prior.
     """
 
     __repr__ = brief
@@ -172,7 +154,7 @@ class OfflinePolicy:
 
 
 class _ReleaseNoise(NamedTuple):
-    """Public facts about the noise of a release, equal for all steps."""
+    """Noise of a release, which is equal for all steps."""
 
     sigma: float  # standard deviation of the noise of estimated visits, before the projection
     error: float  # E, twice the bound on the noise of visits and transitions
@@ -189,10 +171,7 @@ class _StepCounts(NamedTuple):
 
 
 class _Steps:
-    """Reader that returns the tables of a release one step at a time.
-
-    It accepts releases that hold the tables of all steps, and releases that compute one step at a time.
-    """
+    """Reader that returns the tables of a release one step at a time."""
 
     def __init__(self, release: Release | StepwiseRelease, layout: Layout, pooled: bool) -> None:
         if release.users == 0:
@@ -215,10 +194,7 @@ class _Steps:
             self.laws = {name: _pooled(law, layout.horizon) for name, law in self.laws.items()}
 
     def rows(self, h: int) -> tuple[Floats, Floats, Floats]:
-        """Return the released visits (R,), transitions (R, S) and reward sums (R,) of step h.
-
-        If steps are pooled, the result is the sum over all steps. The caller may change the arrays.
-        """
+        """Return the released visits (R,), transitions (R, S) and reward sums (R,) of step h."""
         if not self._pooled:
             return self._of_step(h)
         sums = self._of_step(0)
@@ -263,10 +239,7 @@ def _pooled(law: NoiseDistribution, horizon: int) -> NoiseDistribution:
 
 
 def _decided(q: Floats) -> Bools:
-    """Return an (H, S) mask of the states where exactly one action has the largest value of q.
-
-    If there is only one action, the mask is True everywhere.
-    """
+    """Return an (H, S) mask of the states where exactly one action has the largest value of q."""
     if q.shape[-1] == 1:
         return np.ones(q.shape[:-1], np.bool_)
     second, best = np.moveaxis(np.partition(q, -2, axis=-1)[..., -2:], -1, 0)
@@ -274,7 +247,7 @@ def _decided(q: Floats) -> Bools:
 
 
 def _published_bound(law: NoiseDistribution, noises: int, failure: float) -> float:
-    """Return a bound that holds for all of ``noises`` noise variables with probability 1 - ``failure``.
+    """Return a bound on all of ``noises`` noise variables, which holds with probability 1 - ``failure``.
 
     The union bound of the paper uses P(|Z| > t) <= 2 exp(-t^2 / 2) for a standard normal variable Z, and the
     exact tail of a Laplace variable.
@@ -286,10 +259,7 @@ def _published_bound(law: NoiseDistribution, noises: int, failure: float) -> flo
 
 @dataclass(frozen=True, kw_only=True)
 class _Pessimistic(Knobs):
-    """Base class that plans with equations (1) and (2) of the module.
-
-    Subclasses compute the counts and the penalties for noise.
-    """
+    """Base class that plans with equations (1) and (2) of the module docstring."""
 
     c1: float | None = None
     c3: float | None = None
@@ -320,8 +290,8 @@ class _Pessimistic(Knobs):
     def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query for the environment that ``spec`` describes.
 
-        The query always includes transition counts. It includes visits unless they are derived from
-        transitions, and centred reward sums if rewards are unknown.
+        The query includes transition counts, visits unless ``visits`` is "derived", and centred reward sums
+        if rewards are unknown.
         """
         known = spec.known_rewards is not None
         return CountQuery(
@@ -337,7 +307,7 @@ class _Pessimistic(Knobs):
 
     @staticmethod
     def schedule(users: int) -> Schedule:
-        """Return a schedule with one release after all users. Users can follow any policy."""
+        """Return a schedule with one release after all users."""
         return Schedule.one_shot(users, plans="stochastic")
 
     # ------------------------------------------------------------------- after data
@@ -346,14 +316,12 @@ class _Pessimistic(Knobs):
     ) -> OfflinePolicy:
         """Learn a policy from one release.
 
-        The release is read from the last step to the first, and only one step is in memory. The known rewards
-        (``spec.known_rewards``) can differ from those for which the release was made. All options that are
-        not part of the query can differ too.
+        The known rewards (``spec.known_rewards``) and all options that are not part of the query can differ
+        from those for which the release was made.
 
         prior : public model that counts as additional visits
             (:mod:`~discreet.learners.offline.prior_counts`). The problem must be declared stationary. The
-            guarantee of the release does not cover the people whose data the prior contains
-            (``prior.statement``).
+            guarantee of the release does not cover the people whose data the prior contains.
 
         Raises
         ------
@@ -477,12 +445,7 @@ def _rewards(
     consistent: Floats,
     spec: ProblemSpec,
 ) -> Floats:
-    """Return the rewards (R,) of step h, in [0, 1].
-
-    If ``spec`` has known rewards, they are returned. Otherwise rewards r~ are estimated from the uncentred
-    reward sums ``sums``, divided by the ``consistent`` visit counts. If centred sums were released, ``sums``
-    contains half of the released ``visits``, which is subtracted again.
-    """
+    """Return the rewards (R,) of step h, in [0, 1]."""
     if spec.known_rewards is not None:
         return spec.layout.to_rows(spec.known_rewards[h : h + 1])[0]
     safe = np.where(consistent > 0.0, consistent, 1.0)
@@ -495,8 +458,7 @@ def _rewards(
 class APVI(_Pessimistic):
     """Adaptive pessimistic value iteration (APVI, Yin and Wang 2021), the baseline without privacy.
 
-    This learner is meant for exact counts. It runs the code of :class:`DPAPVI` without noise. If a release
-    has noise, its counts are truncated at 0 and used as if they were exact.
+    Noisy counts are truncated at 0 and used as if they were exact.
 
     Parameters
     ----------
@@ -543,12 +505,11 @@ class DPAPVI(_Pessimistic):
     min_visits : float
         Smallest T, as a number of visits.
     support : float
-        An action is marked as ``supported`` in the policy's file if its estimated visits exceed this number
-        of standard deviations of their noise. Planning does not use this option.
+        Number of standard deviations of noise that the estimated visits of a ``supported`` action exceed.
+        Planning does not use this option.
     stationary : bool
-        True: plan with one model for all steps, computed from the released counts summed over steps. The sums
-        have H times the counts and sqrt(H) times the noise. This equals the noise of counts that are pooled
-        before noise is added. The environment must be declared stationary.
+        True: plan with one model for all steps, from the released counts summed over steps. The environment
+        must be declared stationary.
     pessimism : "bernstein" or "hoeffding"
         "bernstein" is the paper's algorithm 1; "hoeffding" uses H instead of the standard deviation.
     failure : float
@@ -673,8 +634,7 @@ class DPAPVI(_Pessimistic):
     def _errors(self, laws: Mapping[str, NoiseDistribution], layout: Layout) -> tuple[float, float]:
         """Return E and E_r.
 
-        E is twice the bound on the noise of visits and transitions. E_r is the bound on the noise of reward
-        sums; it is 0 if no rewards were released.
+        E is twice the bound on the noise of visits and transitions. E_r bounds the noise of reward sums.
         """
         failure, pairs = self.failure or 0.05, layout.horizon * layout.rows
         moves, noises = (

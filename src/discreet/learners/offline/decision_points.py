@@ -1,9 +1,8 @@
 """Decision points: policies that differ from the behaviour policy only in a few states.
 
-In these states, the data show a better action. All computations are post-processing of one release of first
-visits (:mod:`discreet.learners.ope.first_visit_query`). Two modules define the gain of a change, select the
-changes and evaluate them without bias: :mod:`discreet.learners.ope.deviation_gains` (from returns) and
-:mod:`discreet.learners.ope.transition_gains` (from next states). The estimate with the smaller error is used.
+The policies are computed from one release of first visits (:mod:`discreet.learners.ope.first_visit_query`).
+Gains are estimated from returns (:mod:`discreet.learners.ope.deviation_gains`) or from next states
+(:mod:`discreet.learners.ope.transition_gains`).
 
 Sources: Simao, Laroche and Tachet des Combes 2019 (SPIBB) learn in which states to deviate instead of a whole
 policy. arXiv 2410.09361 studies single decision points in intensive care.
@@ -50,20 +49,18 @@ class DecisionPolicy:
     supported : (H, S) bool
         Mask of the changed states. In all other states, users continue to follow the behaviour policy.
     q : (H, S, A)
-        Mean return after a first visit to the state, in the user's units of return. The user takes this
-        action at the first visit and follows the behaviour policy otherwise. Inadmissible pairs have -inf. If
-        too few users took the action, it is the value of the state. For the new action of a changed state, it
-        is one standard deviation below the expected return.
+        Mean return, in the user's units, of the action at the first visit to the state. After this visit, the
+        behaviour policy is followed. Inadmissible pairs have -inf. If too few users took the action, the
+        entry is the value of the state. For the new action of a changed state, the entry is one standard
+        deviation below the expected return.
     behaviour : (H, S) int
         The users' most frequent action.
     changes : int
         Number of changed states.
     path : Path
-        Sequence of nested policies from which this policy was selected. Any other policy of the path is an
-        alternative.
+        Sequence of nested policies from which this policy was selected.
     asked : float
-        Required robustness to unobserved confounding. The gain is reported as shown only if no weaker
-        confounder can explain it.
+        Robustness to unobserved confounding that the verdict requires.
     guarantee : Guarantee
         Privacy guarantee of the release and of this policy.
     """
@@ -81,7 +78,7 @@ class DecisionPolicy:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Return the verdict: whether the data show the gain, and the condition for this conclusion.
+        """Return whether the data show the gain, and under which condition.
 
         See :mod:`discreet.learners.ope.verdict`.
         """
@@ -103,23 +100,19 @@ class DecisionPoints(Knobs):
     """Learner that changes the behaviour policy in a few states where the data show a gain.
 
     The environment must be declared stationary. The data must be stored trajectories, and the privatizer must
-    be ``Central`` or ``NoPrivacy``.
+    be ``Central`` or ``NoPrivacy``. ``caution`` and ``most_changes`` can be changed after the release,
+    because the intervals hold for all policies of the path together.
 
     Parameters
     ----------
     caution : float
         The number of changes maximises the expected gain minus this many standard deviations; at least 0.
-        Larger values give fewer changes.
     most_changes : int, optional
         Largest number of changed states, at least 1. None: no limit.
     hidden_cause : float
-        Factor in [1, 50]. The report states that a gain is shown only if no weak unobserved confounder can
-        explain the gain. A confounder is weak if it changes the odds of an action by less than this factor
+        Factor in [1, 50]. A confounder is weak if it changes the odds of an action by less than this factor.
+        A gain counts as shown only if no weak unobserved confounder can explain the gain
         (:mod:`discreet.learners.ope.hidden_cause`).
-
-    ``caution`` and ``most_changes`` select one policy of the path, a sequence of nested policies. The
-    intervals hold for all policies of the path together. Therefore other options can later select another
-    policy from the same release.
     """
 
     caution: float | None = None
@@ -140,10 +133,7 @@ class DecisionPoints(Knobs):
 
     @staticmethod
     def question(spec: ProblemSpec) -> FirstVisits:
-        """Return the first-visit query for the environment of ``spec``.
-
-        The returned object also converts episodes to records that the query counts.
-        """
+        """Return the first-visit query for the environment of ``spec``."""
         return FirstVisits(spec)
 
     def query(self, spec: ProblemSpec) -> CountQuery:
@@ -155,7 +145,7 @@ class DecisionPoints(Knobs):
 
     @staticmethod
     def schedule(users: int) -> Schedule:
-        """Return a schedule with one release after all users. Users can follow any policy."""
+        """Return a schedule with one release after all users."""
         return Schedule.one_shot(users, plans="stochastic")
 
     def to_records(self, people: Trajectories, spec: ProblemSpec, group: Ints | None = None) -> Trajectories:
@@ -179,7 +169,7 @@ class DecisionPoints(Knobs):
         return self.of(release, self.question(spec), level)
 
     def of(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> DecisionPolicy:
-        """Learn a policy in the same way as :meth:`learn`, for users who can have several episodes.
+        """Learn a policy from a release of first visits, for users who can have several episodes.
 
         release : release of counts of first visits. question : query of this release. level : joint
         confidence level of all intervals, in (0, 1).

@@ -12,7 +12,7 @@ __all__ = ["OfflineLearner"]
 
 
 class OfflineLearner(Protocol):
-    """Learner that sends one query to all users. It learns from the single release that answers the query."""
+    """Learner that computes a policy from one release, which answers a query to all users."""
 
     def query(self, spec: ProblemSpec) -> CountQuery:
         """Return the query for all users in the environment that ``spec`` describes."""
@@ -23,5 +23,5 @@ class OfflineLearner(Protocol):
     def learn(self, release: Release | StepwiseRelease, spec: ProblemSpec) -> OfflinePolicy:
         """Learn a policy for the environment that ``spec`` describes.
 
-        Learning is post-processing of the release. Further calls with other options cost no privacy budget.
+        Further calls with other options cost no privacy budget.
         """

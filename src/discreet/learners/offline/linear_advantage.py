@@ -3,22 +3,19 @@
 At most m visits of each user are used. A visit has a context x, the action a that was taken, and the later
 return of the episode, scaled to [0, 1], as target y. One noisy release
 (:mod:`discreet.mechanisms.linear.context_sums`) has the sums G_a of phi phi^T and u_a of phi (y - 1/2) over
-the visits with action a. All steps below use only this release, so they have no additional privacy cost:
+the visits with action a. The policy is computed from this release:
 
-1. Model: E[y | x, a] = 1/2 + phi(x) theta_a with theta_a = beta + d_a. A priori beta is N(0, t0^2 I) and d_a
-   is N(0, t1^2 I), so the coefficients of different actions are similar.
-2. If all actions were taken in similar contexts, G_a is nearly r_a T, where T is the sum of all G_a and r_a
-   the share of action a. Each G_a is therefore shrunk towards r_a T, by the James-Stein factor: one minus the
-   expected squared norm of the noise in the differences, divided by their squared norm, and at least 0.
-   Negative eigenvalues are set to 0.
+1. Model: E[y | x, a] = 1/2 + phi(x) theta_a with theta_a = beta + d_a. The prior of beta is N(0, t0^2 I), and
+   that of d_a is N(0, t1^2 I).
+2. Each G_a is shrunk towards r_a T by the James-Stein factor, where T is the sum of all G_a and r_a is the
+   share of action a. The factor is at least 0. It is one minus the expected squared norm of the noise in the
+   differences, divided by their squared norm. Negative eigenvalues are set to 0.
 3. The noisy response is u_a = G_a theta_a + e - E theta_a + w with the privacy noises E and w. Its covariance
-   given theta is C_a = G_a / 4 + s_u^2 I + s_E^2 (||theta_a||^2 I + theta_a theta_a^T). The moments of theta
-   in C come from the posterior itself, in three rounds. (Visits of one user have correlated returns. The
-   correlation affects mainly beta, and hardly the differences d_a.)
+   given theta is C_a = G_a / 4 + s_u^2 I + s_E^2 (||theta_a||^2 I + theta_a theta_a^T).
 4. The coefficients are the posterior mean over a grid of pairs (t0, t1), weighted by the likelihood of the
    release.
-5. The policy takes the action with the highest mean. The estimate is for a change of one decision: the target
-   y assumes that later decisions follow the behaviour policy.
+5. The policy takes the action with the highest mean. The estimate assumes that later decisions follow the
+   behaviour policy.
 """
 
 from __future__ import annotations
@@ -64,7 +61,7 @@ class AdvantagePolicy:
     def advantages(self, contexts: ArrayLike) -> Floats:
         """Return (..., A) predicted targets of each action minus their mean over actions.
 
-        contexts : (..., q). Every value is allowed. Raises ``ValueError`` on another shape.
+        contexts : (..., q). Raises ``ValueError`` on another shape.
         """
         found: Floats = self.features(contexts) @ (self.theta - self.theta.mean(axis=0)).T
         return found
@@ -129,7 +126,7 @@ class LinearAdvantage(Knobs):
         return ContextSums(features, self.most, privatizer, randomness)
 
     def learn(self, release: ContextRelease) -> AdvantagePolicy:
-        """Return the policy computed from a release. No other data are read."""
+        """Return the policy computed from a release."""
         blocks, response = len(release.response), release.response.ravel()
         gram, variances = _pooled(release.gram, release.gram_std**2)
         noise = variances, release.response_std**2

@@ -1,9 +1,9 @@
 """Pessimistic value iteration for linear MDPs from stored trajectories: PEVI, VAPVI, DP-VAPVI, DP-PEVI.
 
-A learner declares all its queries before data are read (:meth:`~Linear.questions`). A session answers the
-queries (:class:`~discreet.mechanisms.linear.adaptive_queries.ResponseSession`). All further computation is
-post-processing of the answers. Let b_h = H - h be the upper bound of values at step h (h starts at 0 in the
-code). All algorithms plan from the last step to the first:
+A learner declares all its queries before data are read (:meth:`~Linear.questions`). :meth:`Linear.open` opens
+a session to which users are submitted. :meth:`Linear.ask` makes the queries, and noise is drawn. Let b_h = H
+- h be the upper bound of values at step h (h starts at 0 in the code). All algorithms plan from the last step
+to the first:
 
 * PEVI (Jin, Yang and Wang 2021). With Lambda = lam I + sum phi phi^T and w = Lambda^-1 sum phi (r + V(s')),
   the value is Q = clip(phi^T w - c d H ||phi||_{Lambda^-1}, 0, b_h).
@@ -13,37 +13,26 @@ code). All algorithms plan from the last step to the first:
 * DP-VAPVI (Qiao and Wang 2023, algorithm 2) is VAPVI on noisy sums. The presets ``paper`` and ``figure-1``
   use the noise that the paper states. With rho0 = rho / (5 H), both Gram matrices get GOE noise of scale s =
   1 / (2 sqrt(rho0)). The vector sum phi V^2 gets noise of variance 2 H^4 / rho0, and the other two vectors
-  get noise of variance 2 H^2 / rho0. The paper states the sensitivity 1/sqrt(2) of the Gram matrix. It is
-  valid if neighbours differ by adding or removing a user. If neighbours replace one user, the sensitivity is
-  1, but the clipping of values compensates for this. The guarantee is computed from the actual noise. At H =
-  20 it is 0.969 rho for features in the unit ball, and 40.4 rho for the unscaled features of the paper's
-  appendix F (norms up to sqrt(7)). The guarantee is better if features are declared nonnegative.
-* DP-PEVI (developed for this library, the default) does not estimate variances. Therefore it needs 2 H noisy
-  sums instead of 5 H. The sensitivity of Gram matrix and response is computed for both together (lemma 3).
-  Targets are centred, and noise is scaled to the range of the released values. With ``response="model"``,
-  Gram matrix, next states and rewards are released once (lemma 5, finite S).
+  get noise of variance 2 H^2 / rho0. The paper's sensitivity 1/sqrt(2) of the Gram matrix is valid if
+  neighbours differ by adding or removing a user. If neighbours replace one user, the sensitivity is 1. The
+  guarantee is computed from the actual noise. At H = 20, the guarantee is 0.969 rho for features in the unit
+  ball, and 40.4 rho for the unscaled features of the paper's appendix F (norms up to sqrt(7)).
+* DP-PEVI (developed for this library, the default) needs 2 H noisy sums instead of 5 H, because it does not
+  estimate variances. The sensitivity of Gram matrix and response is computed for both together (lemma 3).
+  With ``response="model"``, Gram matrix, next states and rewards are released once (lemma 5, finite S).
 
-Without noise and with the matching options, DP-VAPVI equals VAPVI, and DP-PEVI equals PEVI.
+**Known rewards** r (H, S, A). If rewards are known, the queries are only about V(s'), and Q = r + clip(phi^T
+w - penalty, 0, b_{h+1}).
 
-**Known rewards** r (H, S, A). If rewards are known, the queries are only about V(s'), which is in [0,
-b_{h+1}]. Because values are not negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}). The penalty therefore
-applies only to the unknown part of Q. At the last step Q = r is known completely, so no query is made.
-
-**Support.** With one-hot features, ||phi||^2_{Lambda^-1} = 1 / (n + L), where n is the number of visits to
-the pair and L is the total ridge. For other features, let
+**Support.** Let L be the total ridge, and let
 
     n_eff(s, a) = 1 / ||phi||^2_{Lambda^-1} - L / ||phi||^2.                                       (1)
 
-n_eff is a number of visits: this many visits with exactly the features of the pair would give the same
-uncertainty. The noise of the Gram matrix in the direction phi, converted to visits, has standard deviation
-sqrt(2) s / ||phi||^2. A pair is supported if n_eff is above half a visit and above ``support`` (default 3) of
-these standard deviations. If features generalise, a pair without visits can be supported. In the weighted
-Gram matrix of VAPVI, a visit has weight w(s, a). There n_eff is divided by w(s, a), so that its unit is
-visits too.
-
-Learning from a stored data set has two stages, so that a ledger entry can be written between them. First,
-:meth:`Linear.open` declares all queries and opens a session to which users are submitted. Then
-:meth:`Linear.ask` makes the queries, and noise is drawn.
+With one-hot features, n_eff is the number of visits to the pair. For other features, n_eff is the number of
+visits with exactly the features of the pair that would give the same uncertainty. The noise of the Gram
+matrix in the direction phi, converted to visits, has standard deviation sqrt(2) s / ||phi||^2. A pair is
+supported if n_eff is above half a visit and above ``support`` (default 3) of these standard deviations. For
+VAPVI, n_eff is divided by the weight w(s, a) of a visit.
 """
 
 from __future__ import annotations
@@ -98,7 +87,7 @@ __all__ = [
 
 
 class Core(Protocol):
-    """Interface of an object that answers the queries of a learner. All arguments are public arrays."""
+    """Interface of an object that answers the queries of a learner."""
 
     @property
     def users(self) -> int: ...
@@ -136,9 +125,8 @@ class LinearOfflinePolicy:
     heuristics : tuple of str
         Reasons why ``values`` are not proven lower bounds.
     gain : LinearGain, optional
-        Gain of the policy over the behaviour policy. None if the learner's ``judged`` is False, or if the
-        held-out half is too small. Also None if this policy was computed from a stored release that evaluates
-        another policy.
+        Gain of the policy over the behaviour policy. None if the gain was not estimated: ``judged`` is False,
+        the held-out half is too small, or a stored release evaluates another policy.
     """
 
     __repr__ = brief
@@ -174,10 +162,8 @@ class _StepFit(NamedTuple):
 class Linear(Knobs):
     """Base class of the linear offline learners.
 
-    S, A and H are the numbers of states, actions and steps, and phi(s, a) is a feature vector in R^d.
-
-    The constructor raises ``ValueError`` if an option is out of its range. :meth:`open` raises ``ValueError``
-    if options do not fit the problem.
+    S, A and H are the numbers of states, actions and steps, and phi(s, a) is a feature vector in R^d. The
+    constructor raises ``ValueError`` if an option is out of its range.
 
     Attributes
     ----------
@@ -186,8 +172,8 @@ class Linear(Knobs):
     support : float
         A pair is supported if its n_eff exceeds this many standard deviations of the noise; at least 0.
     judged : bool
-        True: learn from one half of the users. Estimate the policy's gain over the behaviour policy from the
-        other half (:mod:`~discreet.learners.ope.linear_gains`).
+        True: learn from one half of the users, and estimate the policy's gain over the behaviour policy from
+        the other half (:mod:`~discreet.learners.ope.linear_gains`).
     """
 
     lam: float | None = None
@@ -220,8 +206,7 @@ class Linear(Knobs):
         known_rewards : bool
             True if planning will use known rewards.
         episodes : int
-            Largest number of episodes of one user. This number is used only for ``noise="published"``, which
-            is not calibrated to a budget.
+            Largest number of episodes of one user. Used only for ``noise="published"``.
 
         Raises
         ------
@@ -246,9 +231,8 @@ class Linear(Knobs):
     def _judging(self, horizon: int, exact: bool) -> tuple[Question, ...]:
         """Return the queries on the held-out half, with which the policy is evaluated.
 
-        The queries estimate a model of each step, from the last step to the first. The last query estimates
-        the distribution of first states. Every user is in only one half, so each half can use the whole
-        budget.
+        There is one query of a model for each step, from the last to the first, and one for first states.
+        Every user is in only one half, so each half can use the whole budget.
         """
         steps, start = self._judges(horizon, exact)
         last: dict[str, Any] = {"kind": "pair", "high": 1.0}
@@ -275,8 +259,8 @@ class Linear(Knobs):
     ) -> ResponseSession:
         """Open a session to which users are submitted (``submit_many``, ``absent``).
 
-        The session has its privacy guarantee from the start. Budget is spent only when :meth:`ask` is called.
-        Raises ``ValueError`` if the options do not fit the problem.
+        Budget is spent only when :meth:`ask` is called. Raises ``ValueError`` if the options do not fit the
+        problem.
 
         Parameters
         ----------
@@ -296,11 +280,11 @@ class Linear(Knobs):
     def ask(
         self, session: ResponseSession, known_rewards: ArrayLike | None = None
     ) -> tuple[LinearRelease, LinearOfflinePolicy]:
-        """Make all queries, which spends the session's budget. Return the release and the policy.
+        """Make all queries, and return the release and the policy. The session's budget is spent.
 
         known_rewards : (H, S, A) in [0, 1]; needed if the session was opened for known rewards.
 
-        Raises ``ValueError`` if the session was opened with other options. No budget is spent in this case.
+        Raises ``ValueError``, before budget is spent, if the session was opened with other options.
         """
         exact = session.randomness == "secure"
         known = known_rewards is not None
@@ -384,7 +368,7 @@ class Linear(Knobs):
     ) -> _StepFit:
         """Make the queries of step h and return the results of the regression.
 
-        after : (S,) values V_{h+1} of the next step. known : True if rewards are known. The results then
+        after : (S,) values V_{h+1} of the next step. known : True if rewards are known; the results then
         predict only the value of the next state.
         """
         raise TypeError(f"{type(self).__name__} plans nothing")
@@ -417,10 +401,7 @@ class Linear(Knobs):
 
 
 def _targets(layout: Layout, known_rewards: bool) -> Iterator[tuple[int, float]]:
-    """Yield each step h with the upper bound of its regression targets, from the last step to the first.
-
-    If rewards are known, the last step has no targets and is left out.
-    """
+    """Yield each step h with the upper bound of its regression targets, from the last step to the first."""
     for h in reversed(range(layout.horizon - known_rewards)):
         yield h, float(layout.horizon - h - known_rewards)
 
@@ -448,8 +429,8 @@ def learn_linear(
 ) -> LinearOfflinePolicy:
     """Learn a policy from the records of many users with one episode each.
 
-    Returns the policy with its guarantee. Raises ``ValueError`` if a record is invalid (the message then
-    contains private data), or if options do not fit the problem.
+    Returns the policy with its guarantee. Raises ``ValueError`` if options do not fit the problem or a record
+    is invalid. The message about a record contains private data.
 
     Parameters
     ----------
@@ -476,9 +457,8 @@ def replan_linear(
 ) -> LinearOfflinePolicy:
     """Learn a policy from a stored release, without reading data or spending budget.
 
-    A release with ``response="model"`` allows any options and any known rewards. Other releases allow only
-    options that lead to the same queries with the same public arrays. With other options, a ``ValueError``
-    states the difference.
+    A release with ``response="model"`` allows any options and any known rewards. Other releases raise
+    ``ValueError`` for options that lead to other queries.
 
     Parameters
     ----------
@@ -508,9 +488,8 @@ def schema_features(
 ) -> Features:
     """Return the features that a public schema declares: a table with its bound, or one-hot features.
 
-    The shape of ``table`` is (S, A, d). If it is None, features are one-hot with d = S A. One-hot features
-    need a noisy matrix of d^2 entries and d^3 operations per step. ``ValueError`` is raised for d above 1000.
-    For such problems, the learner dp-apvi has the same information with less noise and less computation.
+    ``table`` is (S, A, d); None means one-hot features with d = S A. ``ValueError`` is raised for d above
+    1000; use the learner dp-apvi instead.
     """
     if table is not None:
         found = Features(table, bound, l1=l1, nonneg=nonneg)
@@ -537,7 +516,7 @@ class PEVI(Linear):
     """Pessimistic value iteration for linear MDPs, without privacy (PEVI; Jin, Yang and Wang 2021).
 
     From the last step to the first, Q_h = phi^T theta_h - c d H ||phi||_{Lambda_h^-1}. Here theta_h is the
-    ridge regression of r + V_{h+1}, and Lambda_h is the regularised Gram matrix of step h.
+    ridge regression of r + V_{h+1}, and Lambda_h is the regularised Gram matrix.
 
     Parameters
     ----------
@@ -573,8 +552,7 @@ class PEVI(Linear):
     ) -> tuple[Question, ...]:
         """Return the queries without noise: one query per step, for Gram matrix and response.
 
-        The steps are in order from the last to the first. See :meth:`questions` for the arguments; ``exact``
-        and ``episodes`` are not used.
+        See :meth:`questions` for the arguments; ``exact`` and ``episodes`` are not used.
         """
         return tuple(
             Question(kind="pair", step=h, mu=None, high=high, centre=False, reward=not known_rewards)
@@ -611,11 +589,7 @@ class _Pessimist(Linear):
 class _VarianceAware(_Pessimist):
     """Base class that plans one step of VAPVI from exact or noisy answers.
 
-    If ``split`` is True, variances are estimated from one half of the users, and the regression from the
-    other half (see ``half`` in :class:`~discreet.mechanisms.linear.adaptive_queries.Question`). The estimated
-    variance is at most ``var_max``, which is at least 1; None means H^2. The penalty has the term ``D`` / K,
-    where K is the number of users. ``ridge`` is "bound" or a multiple of the spectral edge of the noise
-    matrix. Without noise, ``ridge`` is not used.
+    The options are those of :class:`VAPVI`.
     """
 
     split: bool | None = None
@@ -661,10 +635,7 @@ class _VarianceAware(_Pessimist):
     def _weights(
         self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
     ) -> tuple[Floats | None, int]:
-        """Return the (S, A) weights 1 / max{1, Var} and the number of eigenvalues that were raised.
-
-        The weights are None at the last step, because the value of the next state is 0 there.
-        """
+        """Return the (S, A) weights 1 / max{1, Var} and the number of eigenvalues that were raised."""
         bound = float(layout.horizon - h)
         if bound == 1.0:
             return None, 0
@@ -681,11 +652,7 @@ class _VarianceAware(_Pessimist):
     def _asked(
         self, gram: Question, after: float, mus: Sequence[float | None], high: float, reward: bool
     ) -> list[Question]:
-        """Return the queries of one step: Gram matrix, responses of V^2 and of V, and the regression.
-
-        ``gram`` is the first query. ``mus`` are the budgets of the other queries. The values V are at most
-        ``after``, which is 0 at the last step. The targets of the regression are at most ``high``.
-        """
+        """Return the queries of one step: Gram matrix, responses of V^2 and of V, and the regression."""
         half = self._halves()[1]
         regression = replace(gram, kind="pair", mu=mus[2], high=high, half=half, reward=reward)
         if not after:
@@ -698,7 +665,7 @@ class _VarianceAware(_Pessimist):
 class VAPVI(_VarianceAware):
     """Variance-aware pessimistic value iteration without privacy (VAPVI; Yin, Duan, Wang and Wang 2022).
 
-    It differs from :class:`PEVI` in two points. Each record is weighted by the reciprocal of the estimated
+    VAPVI differs from :class:`PEVI` in two points. Each record is weighted by the reciprocal of the estimated
     variance of the next state's value. The penalty for K users is C sqrt(d) ||phi||_{Lambda_h^-1} + D / K.
 
     Parameters
@@ -714,7 +681,8 @@ class VAPVI(_VarianceAware):
     var_max : float, optional
         Upper limit of the estimated variance, at least 1; None: H^2.
     ridge : float or "bound"
-        Not used by this class. :class:`DPVAPVI` uses it for noisy answers.
+        Not used without noise. :class:`DPVAPVI` uses it as a multiple of the spectral edge of the noise
+        matrix.
     support : float
         A pair is supported if its n_eff exceeds this many standard deviations of the noise; at least 0.
 
@@ -734,9 +702,9 @@ class VAPVI(_VarianceAware):
     ) -> tuple[Question, ...]:
         """Return the queries without noise, from the last step to the first.
 
-        Each step has four queries, in this order: the Gram matrix, the response of V^2, the response of V,
-        and the weighted Gram matrix with its response. See :meth:`questions` for the arguments; ``exact`` and
-        ``episodes`` are not used.
+        Each step queries the Gram matrix, the response of V^2, the response of V, and the weighted Gram
+        matrix with its response. See :meth:`questions` for the arguments; ``exact`` and ``episodes`` are not
+        used.
         """
         found: list[Question] = []
         for h, high in _targets(layout, known_rewards):
@@ -821,9 +789,9 @@ class DPPEVI(_Pessimist, _Private):
     lam, support, judged
         See :class:`Linear`.
     response : "requery" or "model"
-        ``requery``: the response is queried for the values V of one plan. Other values would need another
-        query. ``model``: Gram matrix, next states and rewards are queried once (for S up to a few tens). With
-        these answers, any policy can be planned without further budget.
+        ``requery``: the response is queried for the values V of one plan. ``model``: Gram matrix, next states
+        and rewards are queried once (for S up to a few tens), and any policy can be planned without further
+        budget.
     range : "values" or "declared"
         ``values``: noise is scaled to the range of the values V that the query uses. ``declared``: noise is
         scaled to the upper bound b_h.
@@ -833,9 +801,8 @@ class DPPEVI(_Pessimist, _Private):
     centre : bool, optional
         True: centre targets, which needs 1 in the span of the features. None: True if 1 is in the span.
     noise : "gaussian" or "laplace"
-        ``laplace`` is for pure epsilon (no delta). The scale of Laplace noise follows from l1 sensitivities.
-        Laplace noise is much larger than Gaussian noise, unless ||phi||_1 is small (one-hot or simplex
-        features). Declare a small ||phi||_1 by ``Features(l1=...)``.
+        ``laplace`` is for pure epsilon (no delta). Laplace noise is much larger than Gaussian noise, unless
+        ||phi||_1 is small (one-hot or simplex features). Declare a small ||phi||_1 by ``Features(l1=...)``.
     ridge : float or "bound", optional
         Ridge as a multiple of the spectral edge 2 s sqrt(d) of the noise matrix, or "bound" (Gaussian noise
         only). None: 2 for ``requery``, 1 for ``model``.
@@ -879,11 +846,7 @@ class DPPEVI(_Pessimist, _Private):
         return self.noise == "laplace"
 
     def _budget(self, layout: Layout, exact: bool, known_rewards: bool, h: int) -> dict[str, Any]:
-        """Return the budget of step h.
-
-        For pure epsilon, the shares of epsilon are proportional to sqrt(b_h), which minimises the sum of the
-        errors b_h / epsilon_h.
-        """
+        """Return the budget of step h. For pure epsilon, the shares are proportional to sqrt(b_h)."""
         if not self._pure():
             return {"mu": float(self._step_mu(layout.horizon, exact, known_rewards)[h])}
         assert self.epsilon is not None
@@ -902,9 +865,7 @@ class DPPEVI(_Pessimist, _Private):
     ) -> tuple[Question, ...]:
         """Return the queries, from the last step to the first.
 
-        A step has one query, for Gram matrix and response together or for a model. If ``joint`` is False, a
-        step has separate queries for the Gram matrix and for the response. See :meth:`questions` for the
-        arguments.
+        See :meth:`questions` for the arguments.
         """
         centre, found = self._centred(features), list[Question]()
         assert self.range is not None
@@ -942,8 +903,7 @@ class DPPEVI(_Pessimist, _Private):
     def _model_step(self, features: Features, answer: Answer, after: Floats, reward: bool) -> _StepFit:
         """Return the results of a step with ``response="model"``.
 
-        The results predict Q = r + P V, where the rows of P are 1/S + phi^T Lambda^-1 M. Subtracting 1/S from
-        the targets makes P unbiased. If ``reward`` is False, rewards are known and r is left out.
+        The results predict Q = r + P V, where the rows of P are 1/S + phi^T Lambda^-1 M.
         """
         assert answer.successors is not None and self.ridge is not None
         gram = self._repaired(answer, self.ridge)
@@ -963,7 +923,7 @@ class DPVAPVI(_VarianceAware, _Private):
 
     The presets ``figure-1`` and ``paper`` use the noise that the paper states for a budget in rho.
     ``figure-1`` has the settings of the paper's Figure 1: one data set for variances and regression, D = 0
-    and C = 0.1. Its ridge is one spectral edge of the noise matrix, the leading order of E / 2 in the paper.
+    and C = 0.1. Its ridge is one spectral edge of the noise matrix.
     ``paper`` is the algorithm in the text: two halves of the users, the ridge E / 2, and the penalty D / K
     for K users in each half. With rho0 = rho / (5 H) and failure probability p, lemma D.2 and theorem 4.1 of
     the paper state
@@ -974,25 +934,25 @@ class DPVAPVI(_VarianceAware, _Private):
 
         D = H^2 L / kappa + H^4 E sqrt(d) / kappa^{3/2} + H^3 sqrt(d).
 
-    The paper gives no values for C, for two constants of E, and for the constant and the logarithms of D. All
-    of them are 1 here. The paper requires lam < kappa. This class does not check this condition.
+    All constants that the paper does not give are 1 here. The paper requires lam < kappa, which is not
+    checked.
 
     Attributes
     ----------
     noise : "exact" or "published"
         ``exact``: noise is calibrated to the budget with exact sensitivities, centred targets and the ranges
         of the released values. A step spends the share 0.15 of its budget on the Gram matrix, 0.05 on V^2,
-        0.10 on V, and 0.70 on the weighted Gram matrix with its response. With ``split``, each half can use
-        the whole budget. One half spends the shares 0.5, 0.17 and 0.33 on Gram matrix, V^2 and V. The other
-        half spends its budget on the weighted Gram matrix with its response. ``published``: the noise that
-        the paper states, with targets that are not centred. The guarantee then states the actual rho.
+        0.10 on V, and 0.70 on the weighted Gram matrix with its response. With ``split``, one half spends the
+        shares 0.5, 0.17 and 0.33 of the whole budget on Gram matrix, V^2 and V. The other half spends the
+        whole budget on the weighted Gram matrix with its response. ``published``: the noise that the paper
+        states, with targets that are not centred. The guarantee then states the actual rho.
     D : float or "printed"
         Constant of the penalty D / K. ``printed`` is the formula above; it needs the published noise. With
         ``printed`` and ``split``, K is the number of users in each half, and a ridge of 1 is E / 2.
     kappa : float, optional
         Public lower bound, for D = "printed", on the smallest eigenvalue of E[phi phi^T] under the behaviour
         policy, at all steps. None: the largest possible value, which is the squared bound of ||phi|| divided
-        by d. D is then at most the D of the paper.
+        by d.
     failure : float
         Failure probability p in L and E, in (0, 1).
     """
@@ -1049,8 +1009,8 @@ class DPVAPVI(_VarianceAware, _Private):
     ) -> tuple[Question, ...]:
         """Return the queries, from the last step to the first.
 
-        Each step has four queries: the Gram matrix, the response of V^2, the response of V, and the weighted
-        Gram matrix with its response. See :meth:`questions` for the arguments; ``episodes`` is used only if
+        Each step queries the Gram matrix, the response of V^2, the response of V, and the weighted Gram
+        matrix with its response. See :meth:`questions` for the arguments; ``episodes`` is used only if
         ``noise`` is "published".
         """
         steps = list(_targets(layout, known_rewards))
@@ -1070,11 +1030,7 @@ class DPVAPVI(_VarianceAware, _Private):
         return tuple(found)
 
     def _published(self, horizon: int, h: int, features: Features, reward: bool) -> list[Question]:
-        """Return the queries of step h with the noise that the paper states.
-
-        Each query states the mu that this noise provides for users with one episode. Responses for V = 0
-        contain no data and are left out.
-        """
+        """Return the queries of step h with the noise that the paper states."""
         assert self.rho is not None
         rho0 = self.rho / (5 * horizon)
         gram = gram_mu(features.bound, 0.5 / math.sqrt(rho0))

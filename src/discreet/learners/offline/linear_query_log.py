@@ -1,15 +1,8 @@
 """Log of the queries of a linear learner, with their public arrays and noisy answers.
 
-A :class:`LinearRelease` has all output about users' data, so every computation from it is post-processing and
-costs no privacy budget. The possible computations depend on the queries:
-
-* With ``response="model"``, the answers (Gram matrix, next states, rewards) describe the environment. A
-  policy can be planned from them for any options, any horizon of values and any known rewards.
-* All other queries are for sum phi V(s'), where V are the values that the learner had computed at that point.
-  The answers give no information about other values.
-  :func:`~discreet.learners.offline.linear_pevi.replan_linear` plans again from the last step to the first.
-  It compares each array of the new queries with the stored array, and raises ``ValueError`` if they differ by
-  more than 1e-9 of the range. This tolerance allows for rounding on another machine.
+With ``response="model"``, any policy can be planned from the log. All other answers are for the values V that
+the learner had computed at that point. :func:`~discreet.learners.offline.linear_pevi.replan_linear` raises
+``ValueError`` if an array of a new query differs from the stored array by more than 1e-9 of the range.
 """
 
 from __future__ import annotations
@@ -42,7 +35,7 @@ __all__ = ["LoggedQuery", "LinearRelease", "Recorder", "LoggedAnswers", "fingerp
 class LoggedQuery:
     """One query and its answer.
 
-    values (S,), weights (S, A) : the public arrays of the query; None if the query has no such array.
+    values (S,), weights (S, A) : public arrays of the query; None if the query has no such array.
     """
 
     question: Question
@@ -53,7 +46,7 @@ class LoggedQuery:
 
 @dataclass(frozen=True, eq=False)
 class LinearRelease:
-    """All queries and answers of one session, with public facts about them.
+    """All queries and answers of one session.
 
     features : hash and declared bounds of the features (see :func:`fingerprint`), without the table.
     users : number of users in the sums. asked : the queries with their answers, in order.
@@ -68,10 +61,7 @@ class LinearRelease:
     asked: tuple[LoggedQuery, ...]
 
     def query(self) -> dict[str, Any]:
-        """Return the features and the queries as JSON values.
-
-        The result does not contain the layout, the number of users, the guarantee and the arrays.
-        """
+        """Return the features and the queries as JSON values, without arrays."""
         questions = [
             {
                 "question": asdict(one.question),
@@ -85,7 +75,7 @@ class LinearRelease:
     def tables(self) -> Iterator[tuple[str, int, Floats]]:
         """Yield (name, step, array) for all arrays of the queries and answers.
 
-        An array has at most two dimensions. A name begins with the index of the query.
+        An array has at most two dimensions.
         """
         for i, one in enumerate(self.asked):
             for name, array in _named(one):
@@ -159,9 +149,7 @@ def _asked(
 def fingerprint(features: Features) -> dict[str, Any]:
     """Return a hash of the features with their dimension and declared bounds, as JSON values.
 
-    The hash is the SHA-256 of the table's shape and entries (little-endian float64, row-major). The hash
-    identifies the features with which the queries were answered. Planning with other features would give
-    meaningless results.
+    The hash is the SHA-256 of the table's shape and entries (little-endian float64, row-major).
     """
     digest = hashlib.sha256(repr(features.table.shape).encode())
     digest.update(np.ascontiguousarray(features.table, "<f8").tobytes())
@@ -178,10 +166,7 @@ def fingerprint(features: Features) -> dict[str, Any]:
 
 
 class Recorder:
-    """Session that records queries and answers.
-
-    Learners make their queries through this session if data are available.
-    """
+    """Session that records queries and answers."""
 
     def __init__(self, session: ResponseSession) -> None:
         self._session, self._plan = session, session.plan
@@ -212,8 +197,7 @@ class Recorder:
     def start(self, values: ArrayLike) -> Answer:
         """Return the answer to the query on first states.
 
-        values : (S,) values of the evaluated policy. The values are stored with the answer, because the
-        answer is valid only for this policy.
+        values : (S,) values of the evaluated policy.
         """
         return self._kept(self._session.start(), values, None)
 
@@ -235,8 +219,8 @@ class LoggedAnswers:
     """Source of answers from a stored release, without reading data or spending budget.
 
     ``plan`` contains the queries that the learner declared. A query gets the stored answer to the query with
-    the same kind, step, half, reward and public arrays. If the release has no such query, a ``ValueError``
-    states the difference.
+    the same kind, step, half, reward and public arrays. ``ValueError`` is raised if the release has no such
+    query.
     """
 
     def __init__(self, release: LinearRelease, plan: tuple[Question, ...]) -> None:
@@ -267,10 +251,7 @@ class LoggedAnswers:
         return self._release.guarantee.episodes
 
     def start(self, values: ArrayLike) -> Answer | None:
-        """Return the stored answer to the query on first states.
-
-        Return None if it was made for another policy.
-        """
+        """Return the stored answer to the query on first states; None if it was made for another policy."""
         try:
             return self._find(0, values, None)
         except ValueError:

@@ -1,27 +1,23 @@
 """Public prior that counts as additional visits in offline planning with tables.
 
-A prior of strength w counts like w visits of a pair. The planner reads x + w P0 as transition counts and n +
-w as visits, where x and n are the counts and visits of the release. The mean reward is the mean of both
-sources, weighted by n and w. A wrong prior must not outweigh data. Therefore w has an upper limit. The limit
-is estimated from the same release, separately for each step of the episode.
+The planner reads x + w P0 as transition counts and n + w as visits, where x and n are the counts and visits
+of the release. The mean reward is the mean of both sources, weighted by n and w. The strength w has an upper
+limit, which is estimated from the same release for each step.
 
-**Limit.** For a pair with n visits, let d = sum (x / n - P0)^2 over the S successors, with the released
-counts. Let P be the true row and s the standard deviation of the noise of a count. Approximately,
+**Limit.** For a pair with n visits, let d = sum (x / n - P0)^2 over the S successors. Let P be the true row
+and s the standard deviation of the noise of a count. Approximately,
 
     E d = |P - P0|^2 + e,
 
     e = (1 - sum P0^2) / n + S s^2 / n^2.
 
-Pairs have the weights 1 / e^2. Let t be the weighted mean of d - e, minus two of its standard deviations.
-This number estimates the squared error |P - P0|^2 of the prior. The frequencies in w visits have the squared
-error (1 - sum P0^2) / w. Therefore w is at most the weighted mean of 1 - sum P0^2, divided by t. Only pairs
-whose visits exceed two standard deviations of their noise are used. If no pair qualifies, the given strength
-is used.
+Pairs have the weights 1 / e^2. Let t be the weighted mean of d - e, minus two of its standard deviations, an
+estimate of |P - P0|^2. The limit of w is the weighted mean of 1 - sum P0^2, divided by t. Only pairs whose
+visits exceed two standard deviations of their noise are used.
 
 Mean rewards have a separate limit, with the same formulas for one cell and the variance 1/4.
 
-The rule is heuristic: with a prior, pessimistic values are not proven bounds. A prior has one row for all
-steps, so the environment must be declared stationary. benchmarks/prior.md has measurements.
+With a prior, pessimistic values are not proven bounds. The environment must be declared stationary.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 r"""Release files: noisy sums, their noise distributions and the guarantee. Files are read one step at a time.
 
-``release.parquet`` contains everything that was released about users' data. All computations from this file
-are post-processing and cost no privacy budget. The file is an ordinary Parquet file (``pandas.read_parquet``
-reads it). Each row of the file is one cell of a table. Each table of a step is one row group. The columns
-are:
+``release.parquet`` contains everything that was released about users' data. ``pandas.read_parquet`` reads the
+file. Each table of a step is one row group. The columns are:
 
 - ``family`` is the name of the table, for example ``visits`` or ``transition_counts``.
 - ``step`` is h, starting at 0.
@@ -16,19 +14,11 @@ are:
 
 The metadata of the Parquet schema have one JSON object under the key ``discreet.release``. The object
 contains ``version``, ``kind``, ``facts`` (:class:`ReleaseFacts`) and ``groups``. ``groups`` lists, for each
-row group in order, its family, step, shape and the SHA-256 of its values. The object also contains the
-SHA-256 of ``kind``, ``facts`` and ``groups`` together. In addition, Parquet stores a checksum of every page.
-Hashes and checksums detect accidental damage and unintended edits. Hashes are not a signature: anyone who can
-write the file can also write matching hashes. Therefore the privacy statement contains a hash of the whole
-file, by which a forgery can be detected.
+row group in order, its family, step, shape and the SHA-256 of its values. Hashes detect accidental damage,
+but not a forgery: anyone who can write the file can also write matching hashes. The privacy statement
+contains a hash of the whole file.
 
-A file is written one step at a time under a temporary name. The file is renamed when it is complete and on
-disk.
-
-**Encoding.** Discrete noise has few distinct values, so ``value`` is dictionary encoded and compressed with
-zstd. The size is then close to the entropy of the noise, about 0.8 bytes per cell at a standard deviation of
-20. Continuous noise has too many values for a dictionary and needs 7.7 bytes per cell. The index columns need
-0.03 bytes per cell.
+A file is written under a temporary name, and renamed when it is complete and on disk.
 """
 
 from __future__ import annotations
@@ -83,7 +73,7 @@ _LAWS: dict[str, type] = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReleaseFacts:
-    """Public facts about a release, without its values.
+    """Public description of a release, without its values.
 
     Attributes
     ----------
@@ -104,14 +94,13 @@ class ReleaseFacts:
     dataset, schema, known_rewards : str, optional
         Name of the population, hash of the schema, and hash of the known rewards.
     algorithm, options : str, optional; JSON object
-        Name of the learner, and the options that define its query. All other options can be changed when a
-        policy is computed from the release again.
+        Name of the learner, and the options that define its query.
     query : JSON object
         Query, if families and laws do not define it. For counts of first visits, it is :data:`FIRST_VISITS`;
         these counts are in one table for all steps. For sums of contexts, it contains
         :data:`CONTEXTS`.
     run : JSON object
-        Further facts about the run for the privacy statement: date, purpose, versions, ledger entry.
+        Data about the run for the privacy statement: date, purpose, versions, ledger entry.
     library : str
         Version of the library that wrote the file.
     """
@@ -226,7 +215,7 @@ def _law_from_dict(name: str, table: Any) -> NoiseDistribution:
 
 
 def _layout(table: Mapping[str, Any]) -> Layout:
-    """Return the layout from the stored sizes and mask. The mask has one bit per pair."""
+    """Return the layout from the stored sizes and mask."""
     states, actions = (checks.integer(name, table[name], 1) for name in ("states", "actions"))
     mask = table["mask"]
     if mask is not None:
@@ -245,9 +234,9 @@ def _layout(table: Mapping[str, Any]) -> Layout:
 # ------------------------------------------------------------------------------ the shape of the file
 @contextmanager
 def aside(path: str | Path) -> Iterator[BinaryIO]:
-    """Yield a temporary binary file. If the block succeeds, flush the file to disk and rename it to ``path``.
+    """Yield a temporary binary file, and rename the file to ``path`` if the block succeeds.
 
-    If the block raises an exception, the temporary file is removed. A file that existed at ``path`` is kept.
+    If the block raises an exception, the temporary file is removed, and an existing file at ``path`` is kept.
     """
     path = Path(path)
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
@@ -297,7 +286,7 @@ class _Group(NamedTuple):
 
 
 class _Index:
-    """Builder of the index columns of tables. Columns are cached, because shapes rarely change."""
+    """Builder of the index columns of tables, with a cache."""
 
     def __init__(self, kind: str, layout: Layout) -> None:
         self.kind, self.layout = kind, layout
@@ -339,13 +328,12 @@ def write_tables(path: str | Path, tables: Iterable[tuple[str, int, ArrayLike]],
     Parameters
     ----------
     path : str or Path
-        Path of the file. An existing file is replaced when the new file is complete. If an error occurs,
-        ``path`` does not change.
+        Path of the file. An existing file is replaced when the new file is complete.
     tables : iterable of (family, step, array)
         Tables in any order, with steps in [0, H). Arrays must be finite, not empty, and have 0, 1 or 2
         dimensions.
     facts : ReleaseFacts
-        Public facts, which are written to the file.
+        Description of the release.
 
     Raises
     ------
@@ -361,13 +349,12 @@ def write_release(path: str | Path, sums: Iterable[StepSums], facts: ReleaseFact
     Parameters
     ----------
     path : str or Path
-        Path of the file. An existing file is replaced when the new file is complete. If an error occurs,
-        ``path`` does not change.
+        Path of the file. An existing file is replaced when the new file is complete.
     sums : iterable of StepSums
         Sums of the steps 0, 1, .., H - 1, in this order.
     facts : ReleaseFacts
-        Public facts, which are written to the file. The keys of ``laws`` are the families. Transitions are
-        required; visits and centred rewards are optional.
+        Description of the release. The keys of ``laws`` are the families. Transitions are required; visits
+        and centred rewards are optional.
 
     Raises
     ------
@@ -472,7 +459,7 @@ def _checked(family: str, step: int, table: ArrayLike, horizon: int) -> Floats:
 
 # ------------------------------------------------------------------------------------------- reading
 class StoredTables:
-    """Reader of a release file. It reads one table at a time. Use :func:`read_tables` to create it.
+    """Reader of a release file. Use :func:`read_tables` to create it.
 
     path : Path of the file. facts : ReleaseFacts in the file. families : names of the tables, in file order.
     """
@@ -534,7 +521,7 @@ class StoredTables:
             return self._values(n, file.read_row_group(n, columns=["value"], use_threads=False)["value"])
 
     def tables(self) -> dict[tuple[str, int], Floats]:
-        """Return a dict from (family, step) to table for all tables. The whole release must fit in memory."""
+        """Return a dict from (family, step) to table for all tables."""
         return {place: self.table(*place) for place in self._place}
 
     def _values(self, n: int, column: Any) -> Floats:
@@ -576,7 +563,7 @@ class StoredRelease(StoredTables):
     """Release of counts in a file, with the interface
     :class:`~discreet.mechanisms.interfaces.StepwiseRelease`.
 
-    Use :func:`read_release` to create it. A step is read when it is requested and is not kept in memory.
+    Use :func:`read_release` to create it.
     """
 
     _KINDS = ("counts",)
@@ -600,18 +587,12 @@ class StoredRelease(StoredTables):
 
     @property
     def laws(self) -> Mapping[str, NoiseDistribution]:
-        """Return the noise distribution of each family.
-
-        Error bounds hold for the cells of all steps together.
-        """
+        """Return the noise distribution of each family."""
         return self.facts.laws
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the privacy guarantee of the release.
-
-        The guarantee covers everything that is computed from the release.
-        """
+        """Return the privacy guarantee of the release."""
         return self.facts.guarantee
 
     def step(self, h: int) -> StepSums:
@@ -629,14 +610,12 @@ def read_tables(path: str | Path) -> StoredTables:
 def read_release(path: str | Path) -> StoredRelease:
     """Open a release of counts; ``path`` is the path of ``release.parquet``.
 
-    When the file is opened, its version, facts, structure and their hash are checked. When a step is read,
-    its page checksums and hash are checked, and all its values must be finite.
+    Version, description, structure and their hash are checked immediately.
 
     Raises
     ------
     ValueError
         If the file is missing, is not a release of counts, has another version, or is truncated or altered.
-        The message names the file.
     """
     return StoredRelease(path)
 

@@ -1,1 +1,1 @@
-"""Learners that choose the policies of the next users. They read releases, never the data of users."""
+"""Learners that choose the policies of the next users. They read only releases, not the data of users."""

@@ -1,10 +1,8 @@
-r"""Constants of the confidence widths in the bonuses of several papers.
+r"""Constants of exploration bonuses from several papers.
 
-K is the number of users, T = K H, and S A is the number of admissible state-action pairs. The failure
-probability f is the probability that a concentration bound fails. The papers call it delta, beta or p. If the
-counts of all steps are pooled, S A replaces H S A, and H K replaces K as the largest possible count. S A T
-does not change. Logarithms are natural. D, Lambda_r, Lambda_p, E and P~ are defined in
-:mod:`discreet.learners.estimation.tabular_model`. Steps h start at 1, as in the papers.
+Symbols: K users, horizon H, T = K H, and S A admissible state-action pairs. The failure probability f is
+called delta, beta or p in the papers. Logarithms are natural, and steps h start at 1. D, Lambda_r, Lambda_p,
+E and P~ are defined in :mod:`discreet.learners.estimation.tabular_model`.
 
 **Hoeffding bonus** (Chowdhury and Zhou 2021; with E = 0 for exact counts):
 
@@ -14,9 +12,9 @@ with
 
 - ``tight``: L_r = L_v = max(1, sqrt(log(2 SAT / f) / 2)), L_p = sqrt(2 S log(2 SAT / f)) and G = H - h;
 - ``published``: L_r = L_v = sqrt(2 log(4 SAT / f)), L_p = sqrt(4 S log(6 SAT / f)) and G = H.
+- ``efroni`` (Efroni et al. 2020): L_r = sqrt(2 log(12 SAT / f)), L_p = sqrt(4 S log(18 SAT / f)) and G = H.
 
-L_x is L_v for value iteration and L_p for policy optimization. The bonus of Efroni et al. 2020 has the same
-form, with L_r = sqrt(2 log(12 SAT / f)), L_p = sqrt(4 S log(18 SAT / f)) and G = H.
+L_x is L_v for value iteration and L_p for policy optimization.
 
 **Bernstein bonus** (Qiao and Wang 2023, algorithm 1; iota = log(30 H SAT / f)):
 
@@ -24,13 +22,12 @@ form, with L_r = sqrt(2 log(12 SAT / f)), L_p = sqrt(4 S log(18 SAT / f)) and G 
       + 4 sqrt(iota) sqrt(sum_s' P~(s') min{c^2 H^3 SA iota^2 / N(s') + c^2 H^4 S^4 A^2 E^2 iota^4 / N(s')^2
                                             + c^2 H^6 S^4 A^2 iota^4 / N(s')^2, H^2} / D),      c = 1000,
 
-The code uses max(E, 1) instead of E in the third term. The reason is in the proof: it bounds a further term H
-iota / D by the third term, which needs E >= 1. The constants ``tight`` have two differences: H - h + 1
-replaces H, and max(S E, 1) replaces S max(E, 1), because the further term has no factor S. The constants
-``tight`` have no proof.
+The code uses max(E, 1) instead of E in the third term, because the proof needs E >= 1. The constants
+``tight`` use H - h + 1 instead of H, and max(S E, 1) instead of S max(E, 1). The constants ``tight`` have no
+proof.
 
-**Bonuses of Azar et al. 2017**, with L = log(5 H SAT / f), or L = log(5 SAT / f) if steps are pooled. If
-rewards are estimated, sqrt(L / (2 N)) is added to the bonus.
+**Bonuses of Azar et al. 2017**, with L = log(5 H SAT / f), or L = log(5 SAT / f) if the counts of all steps
+are pooled. If rewards are estimated, sqrt(L / (2 N)) is added to the bonus.
 
 - Bonus 1 is 7 H L / sqrt(N).
 - Bonus 2 is sqrt(8 L Var / N) + 14 H L / (3 N) + sqrt(8 sum_y P(y) min{100^2 H^3 S^2 A L^2 / N(y), H^2} / N).
@@ -48,25 +45,24 @@ UNKNOWN_USERS = 10**10  # value of K if K is not known; it exceeds any possible 
 
 
 def users(spec: ProblemSpec) -> int:
-    """Return the number of users K. Return ``UNKNOWN_USERS`` if the spec does not state it."""
+    """Return the number of users K, or ``UNKNOWN_USERS`` if the spec does not state K."""
     return spec.users if spec.users is not None else UNKNOWN_USERS
 
 
 def steps(spec: ProblemSpec) -> float:
-    """Return SAT, the number of admissible state-action pairs times the number of steps K H of all users."""
+    """Return SAT: the number of admissible state-action pairs times K H."""
     return float(spec.layout.rows) * spec.horizon * users(spec)
 
 
 def pooling(spec: ProblemSpec, stationary: bool) -> float:
-    """Return the factor of SAT in the logarithms: H, or 1 if the counts of all steps are pooled."""
+    """Return 1 if the counts of all steps are pooled, else H."""
     return 1.0 if stationary else float(spec.horizon)
 
 
 def hoeffding(spec: ProblemSpec, constants: str, failure: float, l1: bool) -> tuple[float, float]:
     """Return the coefficients of 1 / sqrt(D) in the Hoeffding bonus.
 
-    The result is (L_r, L_v), or (L_r, L_p) if ``l1`` is True. With ``constants="efroni"``, it is always (L_r,
-    L_p).
+    Returns (L_r, L_p) if ``l1`` is True or ``constants`` is "efroni", and (L_r, L_v) otherwise.
     """
     many, states = steps(spec), spec.states
     if constants == "tight":
@@ -86,8 +82,7 @@ def logarithm(
 ) -> float:
     """Return the logarithm L in the bonus, log(factor H SAT / failure).
 
-    If ``stationary`` is True, SAT replaces H SAT. If ``stat_const`` is a number, the result is stat_const^2 /
-    2, because sqrt(2 L) then equals ``stat_const``.
+    If ``stationary`` is True, SAT replaces H SAT. If ``stat_const`` is a number, L is stat_const^2 / 2.
     """
     if stat_const is not None:
         return 0.5 * stat_const * stat_const
@@ -95,10 +90,9 @@ def logarithm(
 
 
 def fill_bernstein(knobs: Floats, spec: ProblemSpec, iota: float, corr_const: float, tight: bool) -> None:
-    """Write the constants of the four terms of Qiao and Wang's bonus into ``knobs``.
+    """Write the constants of the Bernstein bonus into ``knobs``, without the scale options.
 
-    The options ``bonus_scale``, ``stat_scale``, ``priv_scale``, ``corr_scale`` and ``floor_scale`` are not
-    included in the constants. ``iota`` is the logarithm, ``corr_const`` is the constant c.
+    ``iota`` is the logarithm, and ``corr_const`` is the constant c.
     """
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     c2 = corr_const * corr_const
@@ -115,8 +109,7 @@ def fill_bernstein(knobs: Floats, spec: ProblemSpec, iota: float, corr_const: fl
 def fill_azar(knobs: Floats, spec: ProblemSpec, log: float, bernstein: bool, corr_const: float) -> None:
     """Write the constants of bonus 2 of Azar et al. into ``knobs``, or of bonus 1 if ``bernstein`` is False.
 
-    The scale options are not included in the constants. ``log`` is the logarithm L. ``corr_const`` replaces
-    the constant 100 of bonus 2.
+    ``log`` is the logarithm L. ``corr_const`` replaces the constant 100.
     """
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     knobs[kernels.OUTER] = math.sqrt(0.5 * log)

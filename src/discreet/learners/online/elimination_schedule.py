@@ -1,15 +1,11 @@
-r"""Base of learners that explore in stages. The stages are fixed in advance.
+r"""Base of learners that explore in stages of fixed size.
 
-For every triple (h, s, a), the learner chooses a policy that visits this triple, and L_0 users follow this
-policy. One stage covers all triples: it has H R policies for R admissible pairs. Stage sizes are public
-functions of the number K of users (:func:`stage_sizes`), so the whole schedule is known before the first
-user. Users after the last stage follow the best remaining policy. If a batch contains the same policy several
-times, its users form one plan. This is possible because the sums of a batch do not depend on the order of its
-users.
+In a stage, the learner chooses one policy for each triple (h, s, a), and L_0 users follow each policy. With R
+admissible pairs, a stage has H R policies. Users after the last stage follow the best remaining policy.
 
-**Widths from data** (:func:`value_widths`). Let P~ and r~ be the released model (projected counts, post
-"lp"), with denominators D and slacks Lambda (:mod:`discreet.learners.estimation.tabular_model`). Let
-G_h = H - h - 1 with h from 0, and
+**Widths from data** (:func:`value_widths`). Let P~ and r~ be the estimated transition probabilities and
+rewards, with denominators D and slacks Lambda (:mod:`discreet.learners.estimation.tabular_model`,
+``post="lp"``). Let G_h = H - h - 1 with h from 0, and
 
     w_h = min{H - h, beta_r + (G_h / 2) beta_p},  beta_r = L_r / sqrt(D) + Lambda_r / D,
                                                    beta_p = L_p / sqrt(D) + Lambda_p / D.
@@ -17,11 +13,10 @@ G_h = H - h - 1 with h from 0, and
 Then |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~), simultaneously for all policies pi. By the simulation lemma,
 V^pi(r, P) - V^pi(r~, P~) = E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)]. With V in [0, G_h], the
 second term is at most G_h ||P - P~||_1 / 2, because P~ is a distribution. The sum of both terms is at most
-1 + G_h = H - h. For a pair without observations, P~ is uniform, which is the limit of the projection as the
-noise tends to 0.
+1 + G_h = H - h.
 
-``width_scale`` multiplies the terms inside the minimum. Values below 1 are a heuristic. If D <= E, possibly
-no user has visited the pair. The width of such a pair is H - h for every ``width_scale``.
+``width_scale`` multiplies beta_r + (G_h / 2) beta_p; a value below 1 is a heuristic. If D <= E, the width is
+H - h.
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -64,25 +59,20 @@ SHARED: Mapping[str, Any] = {
 
 
 def small_integers(most: int) -> np.dtype[Any]:
-    """Return the smallest signed integer type that holds 0..most.
-
-    Small integers save memory, because many policies are stored.
-    """
+    """Return the smallest signed integer type that holds 0..most."""
     return np.min_scalar_type(-most - 1)
 
 
 def stage_sizes(
     users: int, each: int, growth: Growth, initial: int, truncate: bool, most: int | None = None
 ) -> tuple[int, ...]:
-    """Return L_0, the number of users per policy, for every stage. A stage has ``each`` * L_0 users.
+    """Return the number of users per policy, L_0, of each stage.
 
-    With ``growth="doubling"``, L_0 = m_0 2^(b-1) with m_0 = ``initial``. With "squaring", a stage
-    has about 2 K^(1 - 2^-b) users: T^(b) = K^(1 - 2^-b) users for each of the crude and fine parts of APEVE.
-    L_0 is at least ``initial``, and the first stage takes at most all users.
+    With ``growth="doubling"``, stage b has L_0 = ``initial`` * 2^(b-1). With "squaring", stage b has about
+    2 K^(1 - 2^-b) users, and L_0 is at least ``initial``.
 
-    Stages are added while all stages together have at most ``most`` users. The default of ``most`` is K - 1,
-    so that at least one user comes after the last stage. If ``truncate`` is True, remaining users who are too
-    few for a whole stage form a shorter stage.
+    All stages together have at most ``most`` users (default: K - 1). If ``truncate`` is True, a last, shorter
+    stage can follow.
     """
     sizes: list[int] = []
     left = users - 1 if most is None else most
@@ -103,7 +93,7 @@ def stage_sizes(
 
 @dataclass(frozen=True, eq=False)
 class StageModel:
-    """Model estimated from a release, as tables with one row for each of R admissible pairs.
+    """Model estimated from a release, with R admissible pairs.
 
     The symbols are those of :mod:`discreet.learners.estimation.tabular_model`. T is 1 or H.
 
@@ -118,7 +108,7 @@ class StageModel:
     rewards : (T, R)
         Mean rewards r~.
     seen : (T, R)
-        False if possibly no user has visited the pair (D <= E).
+        False if D <= E, because the pair may then have no visits.
     reward_slack, transition_slack, width : float
         Lambda_r, Lambda_p, and the E of the projection.
     """
@@ -137,7 +127,7 @@ class StageModel:
         """Estimate the model from a release.
 
         ``failure`` : probability that any noise bound fails. ``ignore_noise`` : if True, noisy sums are
-        treated as exact, except that negative sums are set to 0.
+        treated as exact, and negative sums are set to 0.
         """
         layout = spec.layout
         post: Literal["none", "lp"] = "none" if ignore_noise else "lp"
@@ -165,11 +155,9 @@ class StageModel:
 def value_widths(
     model: StageModel, spec: ProblemSpec, failure: float, known_rewards: bool, scale: float
 ) -> Floats:
-    """Return the widths w (H, R) of the module.
+    """Return the widths w (H, R) that the module docstring defines.
 
-    A width bounds the error that one visit to the pair contributes to the value of a policy. Each of the two
-    concentration bounds (rewards and transitions) fails with probability at most ``failure`` / 2. ``scale``
-    is ``width_scale``.
+    Each concentration bound fails with probability at most ``failure`` / 2. ``scale`` is ``width_scale``.
     """
     horizon = spec.horizon
     reward, transition = bonuses.hoeffding(spec, "tight", 0.5 * failure, l1=True)
@@ -184,7 +172,7 @@ def value_widths(
 
 @dataclass(frozen=True, eq=False)
 class StageState:
-    """State that a learner keeps between releases. It depends only on releases, so it is public.
+    """Public state that a learner keeps between releases.
 
     Attributes
     ----------
@@ -212,30 +200,27 @@ class StageState:
 
 @dataclass(frozen=True, kw_only=True)
 class StagedLearner(Knobs):
-    """Base class of the learners that explore in stages. If an option is None, the preset's value is used.
+    """Base class of learners that explore in stages.
 
     Parameters
     ----------
     preset : str
-        A key of ``PRESETS``.
+        A key of ``PRESETS``. The preset sets each option that is None.
     initial : int, optional
-        Number m_0 of users per policy in the first stage. None: 64, or fewer if the first stage would have
-        more than 1/15 of all K users.
+        Number of users per policy in the first stage. None: 64, or fewer if the first stage would have more
+        than 1/15 of all users.
     stages : "doubling" or "squaring"
         ``doubling``: each stage has twice as many users as the previous stage. ``squaring``: stage b has
-        about 2 K^(1 - 2^-b) users (APEVE).
+        about 2 K^(1 - 2^-b) of the K users (APEVE).
     explore_share : float
-        Largest share of all users who are in stages, in (0, 1]. All other users follow the best remaining
-        policy.
+        Largest share of users in stages, in (0, 1]. All other users follow the best remaining policy.
     truncate : bool
-        True: remaining users who are too few for a whole stage form a shorter stage (as in the papers).
-        False: these users follow the best remaining policy.
+        True: users who are too few for a whole stage form a shorter stage. False: they follow the best
+        remaining policy.
     width_scale : float
-        Factor of the widths that are computed from data. With a factor below 1, the widths are not confidence
-        bounds.
+        Factor of the widths. With a factor below 1, the widths are not confidence bounds.
     derive_visits, center_rewards, known_rewards : bool
-        Options that choose the sums in the query; see
-        :class:`~discreet.learners.online.tabular_base.TabularLearner`.
+        Options of the query; see :class:`~discreet.learners.online.tabular_base.TabularLearner`.
     failure, noise_failure : float
         Probability that any concentration bound fails, and probability that any bound on the noise fails,
         both in (0, 1).
@@ -283,9 +268,9 @@ class StagedLearner(Knobs):
 
     # ---------------------------------------------------------------------- schedule and query
     def least_users(self, spec: ProblemSpec) -> int:
-        """Return the smallest number K of users that allows one stage and one user after it.
+        """Return the smallest number of users that allows one stage and one user after the stage.
 
-        ``spec`` : facts of the problem. Only H and R are used.
+        ``spec`` : public description of the problem.
         """
         one = self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1)
         least = math.floor(one / float(self.explore_share or 1.0))
@@ -294,16 +279,16 @@ class StagedLearner(Knobs):
         return least
 
     def _explorers(self, users: int) -> int:
-        """Return the largest number of users who can be in stages, for ``users`` users in total."""
+        """Return the largest number of users in stages, for ``users`` users in total."""
         return int(float(self.explore_share or 1.0) * (users - 1))
 
     def sizes(self, spec: ProblemSpec) -> tuple[int, ...]:
-        """Return the number L_0 of users per policy for every stage, computed from public facts.
+        """Return the number of users per policy for every stage.
 
         Raises
         ------
         ValueError
-            If K is not known or too small for one stage, or if the spec lacks a required public fact.
+            If the number of users is unknown or too small for one stage, or if ``spec`` lacks required data.
         """
         if spec.users is None:
             raise ValueError("users = None: must be known, stages are fixed in advance")
@@ -342,17 +327,16 @@ class StagedLearner(Knobs):
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> StageState:
         """Return the state before the first release.
 
-        ``ties`` : key of the public random stream that breaks ties, (2,) words.
+        ties : (2,) key of the public random stream that breaks ties.
         """
         self.sizes(spec)
         return StageState(spec, np.array(ties, dtype=np.uint64), self._memory(spec))
 
     def plan(self, state: StageState, release: Release, ask: Ask | None = None) -> tuple[Plan, StageState]:
-        """Return the next users' policy and the new state. ``state`` does not change.
+        """Return the policy of the next users, and the new state.
 
-        ``release`` is the latest release. The first call with a release computes a queue of policies and
-        returns the first of them. Each further call with the same release returns the next policy of the
-        queue. Raises ``ValueError`` if the queue is empty. ``ask`` is not used.
+        Each call with the same release returns the next policy of the batch. Raises ``ValueError`` if the
+        batch has no further policy. ``ask`` is not used.
         """
         if release.number != state.number:
             memory, queue = self._read(state, release)
@@ -381,8 +365,5 @@ class StagedLearner(Knobs):
             yield f"explore_share = {self.explore_share:g} is below 1"
 
     def summary(self) -> str:
-        """Return a string that lists the options and states whether the regret theorem holds for them.
-
-        The privacy guarantee never depends on the options.
-        """
+        """Return a string that lists the options and states whether the regret theorem holds for them."""
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."

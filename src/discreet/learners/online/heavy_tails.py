@@ -1,9 +1,9 @@
 r"""Value iteration and policy optimization for unbounded rewards, which devices clip.
 
-Rewards X have means in [0, 1] and moments E|X|^(1 + v) <= u with 0 < v <= 1. The threshold B is public. A
-device clips X to [-B, B]. Let X_B be the result. The device reports the reward y = X_B / (2 B) + 1/2, which
-is in [0, 1] (:func:`truncated`). Therefore the query, the noise and the guarantee are those of rewards in [0,
-1]. The learner converts the noisy sums of y - 1/2 to sums of X_B before it plans.
+Rewards X have means in [0, 1] and moments E|X|^(1 + v) <= u with 0 < v <= 1. A device clips X to [-B, B] with
+a public threshold B; the result is X_B. The device reports y = X_B / (2 B) + 1/2, which is in [0, 1]
+(:func:`truncated`). Query, noise and privacy guarantee are those of rewards in [0, 1]. The learner converts
+the noisy sums of y - 1/2 to sums of X_B.
 
 **Effect of clipping.** For n rewards (Bubeck, Cesa-Bianchi and Lugosi 2013):
 
@@ -13,27 +13,19 @@ is in [0, 1] (:func:`truncated`). Therefore the query, the noise and the guarant
 
     s sqrt(2 L / n) + 2 B L / (3 n),                        the error of the mean of X_B.
 
-The third bound holds with probability 1 - e^(-L) (Bernstein). The noise of a sum of X_B is 2 B times that of
-a sum of y. The bias does not decrease with the number of users. The bias increases the regret of a user by at
+The error bound holds with probability 1 - e^(-L) (Bernstein). The bias increases the regret of a user by at
 most 2 H u B^(-v).
 
-**Bonus.** The bonus is that of the learner for bounded rewards, with three changes. The Hoeffding width of
-rewards in [0, 1] is sqrt(L / (2 n)), so the coefficient L_r of 1 / sqrt(D) is multiplied by 2 s. The noise
-bound E_2 of rewards is multiplied by 2 B. If there is noise, 2 B L / 3 is added to E_2. The bias is not part
-of the bonus: it would be equal for all pairs, so it would not change the order of the Q values below the cap.
+**Bonus.** The bonus is that for bounded rewards, with three changes. The coefficient L_r of 1 / sqrt(D) is
+multiplied by 2 s. The noise bound E_2 of rewards is multiplied by 2 B. If there is noise, 2 B L / 3 is added
+to E_2. The bias is not part of the bonus.
 
-**Threshold.** Let c bound the noise of a sum of y. The bias and the error 2 B c / n from noise are equal at
+**Threshold.** If c bounds the noise of a sum of y, then the bias equals the error 2 B c / n from noise at
 
     B = (u n / (2 c))^(1 / (1 + v)),                        see :func:`balanced_threshold`.
 
-Let N be the final number of visits of a pair, and suppose that the threshold B for N visits is used for all
-n. The sum of the errors over n is then O~((u N)^(1 / (1 + v)) c^(v / (1 + v))). A threshold that grows with n
-has the same order, without a logarithm. Therefore B is constant, and no batches with different B have to be
-combined.
-
-**Source.** Wu, Zhou, Chowdhury and Wang (2023, arXiv 2306.01121) propose both algorithms, with robust
-estimators of means. Only their abstract was available here. The bonus is derived above and differs from the
-paper's bonus, so the theorems of the paper do not cover it. benchmarks/heavy_tails.md has experiments.
+**Source.** Wu, Zhou, Chowdhury and Wang (2023, arXiv 2306.01121) propose both algorithms. Their theorems do
+not cover the bonus above, which was derived for this library. benchmarks/heavy_tails.md has experiments.
 """
 
 from __future__ import annotations
@@ -61,9 +53,7 @@ _TAILS: Mapping[str, Any] = {"threshold": 8.0, "moment": 4.0, "order": 1.0}
 
 
 def truncated(rewards: ArrayLike, threshold: float) -> Floats:
-    """Return y = X_B / (2 B) + 1/2 in [0, 1] for rewards X that are clipped to [-B, B].
-
-    A device calls this function before it makes a :class:`~discreet.core.trajectories.Trajectory`.
+    """Return rewards X clipped to [-B, B] and mapped to [0, 1], y = X_B / (2 B) + 1/2.
 
     rewards : finite rewards of any size. threshold : B > 0.
 
@@ -117,7 +107,7 @@ class _Truncated(PostProcessed):
 
     @property
     def truncates_at(self) -> float:
-        """Threshold B, which must be that of the environment."""
+        """Threshold B. It must equal the threshold of the environment."""
         return float(self.threshold or 0.0)
 
     @property
@@ -131,10 +121,7 @@ class _Truncated(PostProcessed):
         return visits, transitions, 2.0 * self._tails[0] * (sums - 0.5 * visits)
 
     def kernel(self, spec: ProblemSpec) -> LearnerKernel:
-        """Return the constants for this problem, with the bonus of the declared moment.
-
-        spec : public description of the problem.
-        """
+        """Return the constants of the bonus for the problem ``spec``."""
         out = super().kernel(spec)
         out.knobs[kernels.OUTER] *= 2.0 * self._tails[1]
         return out

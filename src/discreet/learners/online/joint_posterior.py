@@ -1,40 +1,22 @@
-r"""Joint learner: one stationary model is fitted to all releases jointly, and posterior samples explore.
+r"""Learner for stationary environments: one model is fitted to all releases, and posterior samples explore.
 
-The learner is for environments that are declared stationary. The noisy counts of a single pair do not show
-whether a rare transition to a goal exists. A model with such a false transition predicts many users at the
-goal at every later step. The counts at the goal contradict this prediction. Therefore all releases are used
-jointly. The model predicts the flow of users under all policies that were ever published. The fit selects the
-model under which all noisy counts are most likely (:mod:`discreet.learners.online.joint_posterior_kernels`).
-The learner has four parts.
+- *Fit*. At each release, the model is fitted to the noisy counts of all releases
+  (:mod:`discreet.learners.online.joint_posterior_kernels`).
+- *Exploration*. A batch is split into sub-batches, and each sub-batch follows the optimal policy of one
+  sampled model. A sampled model is fitted to perturbed measurements, with a perturbed prior mean. In the
+  first batch, each policy repeats one action.
+- *Query*. The learner queries transition counts per step, and rewards that are summed over steps and clipped
+  to a total of C per user. C starts at 3. Later, C is three times the released mean return. When C reaches
+  H / 2, centred rewards per step replace the clipped sums.
+- *Misfit test*. The residuals of all transition counts are compared with the distributions of noise and
+  sampling (:func:`~discreet.learners.online.joint_posterior_kernels.misfit`). If the test shows that the
+  environment is not stationary, a :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI` receives all
+  measurements and plans all later policies.
 
-- *Fit*. At each release, the model is fitted again, starting at the last fit.
-- *Exploration* uses samples of the model instead of a bonus. A batch is split into a few sub-batches, with
-  one sample for each. To draw a sample, the measurements are perturbed at random by a fraction ``width`` of
-  their standard deviation. A draw from the prior replaces the mean of the prior. Then the model is fitted,
-  with a start between the last fit and the draw. The users of the sub-batch follow the optimal policy of the
-  sample. Without data, the sample is a draw from the prior. The prior is optimistic: about two pairs in five
-  have a mean reward near 1. The first batch does not use samples; each of its policies repeats one action.
-- *Query*. The learner queries transitions per step. It also queries rewards that are summed over steps and
-  clipped to a total of C per user. C starts at 3. Later it is three times the released mean return. When C
-  reaches H / 2, centred rewards per step replace the clipped sums, because they have almost the same noise
-  and contain more information (:class:`~discreet.core.count_query.CountQuery`, cut).
-- *Misfit test*. At each release, the residuals of all transition counts are compared with the known
-  distributions of noise and sampling (:func:`~discreet.learners.online.joint_posterior_kernels.misfit`). This
-  test detects an environment that was declared stationary but is not. The learner then passes all
-  measurements to a :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI`, which does not assume that
-  steps are equal. All later policies are those of the noise-aware learner.
-
-Privacy is proved: policies, C and the change to the other learner are functions of public facts and of
-releases. Regret is not proved: the samples vary less than the posterior, and the fit finds a local optimum.
-
-**Origin of the defaults.** The learning rate, the wide sample and the size of the first batch were chosen on
-the training environments of ``benchmarks.leaderboard.env_suites`` and on random MDPs. The priors, ``width``,
-the shares and the rule for C come from a prototype. The prototype was tried on environments of the benchmark
-suite, including RiverSwim. No value was tuned on the suite.
+The privacy guarantee holds, because policies and C are functions of releases. Regret has no bound.
 
 Sources: Thompson 1933 and Osband, Russo and Van Roy 2013 (posterior sampling); Papandreou and Yuille 2010
-(samples by fitting perturbed data). The joint likelihood of noisy releases, the rule for C and the misfit
-test are not from the literature.
+(samples by fitting perturbed data).
 """
 
 from __future__ import annotations
@@ -96,8 +78,7 @@ _QUIET = 1.0  # If the noise unit is below this value, a fit has more steps.
 def noise_unit(spec: ProblemSpec) -> float:
     """Return the standard deviation of the noise at the full budget, divided by the l2 sensitivity.
 
-    The result is 0 without noise. The scale of Laplace noise is proportional to the l1 sensitivity, which is
-    sqrt(2 H) times the l2 sensitivity for transitions.
+    Returns 0 without noise.
     """
     budget = spec.budget
     if budget is None:
@@ -115,7 +96,7 @@ def noise_unit(spec: ProblemSpec) -> float:
 
 @dataclass(frozen=True, eq=False)
 class JointState:
-    """State of the learner between releases. It depends only on releases, so it is public.
+    """Public state of the learner between releases.
 
     Attributes
     ----------
@@ -126,7 +107,7 @@ class JointState:
     theta : (R S + R + S,) floats
         Logits of the model in the last fit.
     cut : float
-        Value of C for the next batch.
+        Clipping threshold C of the next batch.
     centered : bool
         True if centred rewards replace clipped sums.
     number : int
@@ -161,36 +142,30 @@ class JointPosterior(Knobs):
 
     The environment must be declared stationary (``Spec.stationary``). The privatizer must release clipped
     rewards: ``Central`` with release ``auto``, ``decaying`` or ``batches``, or ``NoPrivacy``. Simulations are
-    not fused: a run of 20 000 users takes about 1 second with 6 states, and 3 seconds with 20 states. The
-    computing time of a release is proportional to the number of releases so far, which grows like the
-    logarithm of the number of users.
+    not fused: a run of 20 000 users takes about 1 second with 6 states, and 3 seconds with 20 states.
 
     Parameters
     ----------
     samples : int
-        Number of models that are drawn for each batch, at least 1. If there are several samples,
-        ``wide_share`` sets the number of users of the last sample. All other samples have equal numbers of
-        users.
+        Number of models that are sampled for each batch, at least 1.
     width : float
-        Size of the perturbation of measurements, in standard deviations of a measurement. This option applies
-        to all samples except the last.
+        Size of the perturbation of measurements, in standard deviations of a measurement. It applies to all
+        samples except the last.
     wide, wide_share : float
-        Width of the last sample, and its share of the batch, in [0, 1). With a small width, the sampled
-        policies stop taking slightly better actions whose estimates are low by chance. The wide sample
-        continues to explore, at a small cost. If ``samples`` is 1, these options have no effect.
+        Width of the last sample, and its share of the batch, in [0, 1). All other samples have equal numbers
+        of users. If ``samples`` is 1, ``wide`` and ``wide_share`` have no effect.
     replan_growth : float
         Factor by which the number of users grows from one release to the next, above 1.
     fit_steps : int
         Number of Adam steps in a fit. None: 60, or 120 if the standard deviation of the noise is below the
         sensitivity.
     rate : float
-        Learning rate of the first step, in logits.
+        Learning rate of the first Adam step, in logits.
     reward_share : float
         Share of the privacy budget for rewards, in (0, 1).
     hand_over : bool
-        True: if the environment is clearly not stationary, the noise-aware learner takes over. False: the
-        learner keeps its stationary model. It then cannot learn an environment that is wrongly declared
-        stationary.
+        True: if the environment is clearly not stationary, a noise-aware learner plans the later policies.
+        False: the learner keeps its stationary model.
     """
 
     samples: int | None = None
@@ -230,13 +205,13 @@ class JointPosterior(Knobs):
 
     # ---------------------------------------------------------------------- schedule and query
     def tuned(self, spec: ProblemSpec) -> JointPosterior:
-        """Return this learner. If ``fit_steps`` is None, it is chosen from the public ``spec.budget``."""
+        """Return this learner with ``fit_steps`` chosen from ``spec.budget`` if it is None."""
         if self.fit_steps is not None:
             return self
         return replace(self, fit_steps=120 if noise_unit(spec) < _QUIET else 60)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule. Public facts determine the first batch. Later release times are geometric."""
+        """Return the schedule. Release times after the first batch are geometric."""
         self._check(spec)
         if spec.users is None:
             return Schedule(None, reads="measurements", plans="deterministic")
@@ -279,7 +254,7 @@ class JointPosterior(Knobs):
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> JointState:
         """Return the state before the first release.
 
-        ``ties`` : key of the public random stream that draws samples, (2,) words.
+        ties : (2,) key of the public random stream that draws samples.
         """
         self._check(spec)
         cut = _first_cut(spec)
@@ -289,11 +264,10 @@ class JointPosterior(Knobs):
         )  # fmt: skip
 
     def plan(self, state: JointState, release: Release, ask: Ask | None = None) -> tuple[Plan, JointState]:
-        """Return the next users' policy and the new state. ``state`` does not change.
+        """Return the policy of the next users, and the new state.
 
-        ``release`` is the latest release. The first call with a release computes a queue of policies and
-        returns the first of them. Each further call with the same release returns the next policy of the
-        queue. Raises ``ValueError`` if the queue is empty. ``ask`` is not used.
+        Each call with the same release returns the next policy of the batch. Raises ``ValueError`` if the
+        batch has no further policy. ``ask`` is not used.
         """
         if release.number != state.number:
             state = self._read(state, release)
@@ -354,11 +328,7 @@ class JointPosterior(Knobs):
         return state if centered or state.centered else _next_cut(state)
 
     def _fitted(self, state: JointState, number: int) -> JointState:
-        """Continue the last fit, then test if a stationary model explains the measurements.
-
-        ``number`` is the number of the release. If the test fails and ``hand_over`` is True, the returned
-        state is that of the noise-aware learner.
-        """
+        """Continue the last fit, then test if a stationary model explains the measurements."""
         mine, spec, evidence = self.tuned(state.spec), state.spec, state.evidence
         mean, std = prior(spec.layout)
         work, steps, rate = _scratch(state), int(mine.fit_steps or 1), float(mine.rate or 0.0)
@@ -391,9 +361,9 @@ class JointPosterior(Knobs):
         return policies
 
     def samples_of(self, state: JointState, number: int, users: int) -> Iterator[Floats]:
-        """Yield the logits of each model that is drawn at release ``number``, after ``users`` users.
+        """Yield the logits of each model that is sampled at release ``number``, after ``users`` users.
 
-        The models are drawn near the last fit, ``state.theta``.
+        ``state.theta`` is the last fit.
         """
         mine, evidence, coins_of = self.tuned(state.spec), state.evidence, state.ties
         mean, std = prior(state.spec.layout)
@@ -422,16 +392,13 @@ class JointPosterior(Knobs):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each part of the learner that no regret theorem covers.
-
-        There is at least one string, because this learner has no theorem.
-        """
+        """Yield one string for each part of the learner that no regret theorem covers."""
         yield "posterior samples of a local fit, narrower than the posterior, replace confidence bounds"
         if self.hand_over:
             yield "hand_over = True leaves the model by a test of residuals"
 
     def summary(self) -> str:
-        """Return a string that lists the options. The privacy guarantee never depends on the options."""
+        """Return a string that lists the options."""
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
 
 
@@ -439,8 +406,8 @@ class JointPosterior(Knobs):
 def prior(layout: Layout) -> tuple[Floats, Floats]:
     """Return the means and the standard deviations of the normal prior of logits, each (R S + R + S,).
 
-    The logits are those of R S transition probabilities, of R mean rewards, and of the distribution of the
-    first state.
+    The logits are those of R S transition probabilities, R mean rewards, and the distribution of the first
+    state.
     """
     size, moves = kernels.parameters(layout.rows, layout.states), layout.rows * layout.states
     mean, std = np.zeros(size), np.full(size, _ROW_STD)
@@ -482,10 +449,8 @@ def _descended(
 ) -> Floats:
     """Return the logits of a fit that starts at ``start`` and is at least as likely as ``safe``.
 
-    If the result of the fit is less likely than ``safe``, a second fit starts at ``safe`` with a tenth of the
-    learning rate. If this result is also less likely, ``safe`` is returned. A fit can fail because the first
-    steps of Adam have about the size of the learning rate, even for logits that the data determine precisely.
-    With many users, these steps can decrease the likelihood by more than later steps increase it.
+    If the fit is less likely than ``safe``, a second fit starts at ``safe`` with a tenth of the learning
+    rate.
     """
     slope, found = np.zeros_like(start), start.copy()
     kernels.fit(found, prior_mean, precision, evidence, work, steps, rate)
@@ -507,7 +472,7 @@ def _misfit(theta: Floats, evidence: Evidence, work: Scratch) -> float:
 def _single_actions(layout: Layout, samples: int) -> list[Ints]:
     """Return the policies of the first batch, each as (H, S) rows. Each policy repeats one action.
 
-    If a state has fewer admissible actions, the policy takes the last admissible action there.
+    In a state with fewer admissible actions, the policy takes the last admissible action.
     """
     policies = []
     for j in range(max(samples, layout.actions)):
@@ -520,8 +485,8 @@ def _single_actions(layout: Layout, samples: int) -> list[Ints]:
 def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[float, float], Measurement]:
     """Return the latest measurement as arrays.
 
-    Returns transition counts (H, R, S) and reward sums (H, R), the two standard deviations of their noise,
-    and the measurement itself. If reward sums are clipped, they are stored at step 0, and later steps have 0.
+    Returns transition counts (H, R, S) and reward sums (H, R), with the standard deviations of their noise,
+    and then the measurement itself. Clipped reward sums are stored at step 0.
     """
     layout, newest = state.spec.layout, release.measurement
     if newest is None:
@@ -539,8 +504,8 @@ def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[
 def _next_cut(state: JointState) -> JointState:
     """Return the state with the value of C for the next batch.
 
-    One standard deviation of the noise is subtracted from the released mean return. C is three times the
-    result, rounded up to a multiple of 1/2. C never decreases and is at most H.
+    C is three times the released mean return minus one standard deviation of its noise. It is rounded up to a
+    multiple of 1/2, is at most H, and never decreases.
     """
     evidence, horizon = state.evidence, float(state.spec.horizon)
     behind = 0.0
@@ -559,12 +524,9 @@ _INNER = NoiseAwareUCBVI(pooled="none")
 
 
 def _handed_over(state: JointState, share: float) -> JointState:
-    """Pass all measurements to a noise-aware learner. Returns the state in which this learner plans.
+    """Pass all measurements to a noise-aware learner, and return the state with this learner.
 
-    ``share`` is the budget share of rewards. The noise-aware learner needs reward sums per step, but clipped
-    rewards are summed over steps. Therefore they are replaced by the reward sums per step that the fit
-    predicts, with the noise level of centred rewards. The weight of these replacements falls like 1 /
-    users^2.
+    Clipped reward sums are replaced by the reward sums per step that the fitted model predicts.
     """
     spec, evidence, work = state.spec, state.evidence, _scratch(state)
     kernels.decode(state.theta, work)
@@ -600,20 +562,14 @@ def _into_inner(
     sigmas: tuple[float, float],
     newest: Measurement,
 ) -> JointState:
-    """Return the state after the noise-aware learner has read one more measurement.
-
-    ``users`` is the number of users up to this measurement.
-    """
+    """Return the state after the noise-aware learner has read another measurement."""
     return replace(
         state, inner=_step(_noted(state), users, moves, rewards, sigmas, newest.decay, newest.gain)
     )
 
 
 def _noted(state: JointState) -> LearnerState:
-    """Return a state of the noise-aware learner that includes the users since the last release.
-
-    The state contains the policies of these users and their expected visits.
-    """
+    """Return a state of the noise-aware learner that includes the users since the last release."""
     assert state.inner is not None
     memory, layout = state.inner.memory.copy(), state.spec.layout
     for rows, users in state.open:

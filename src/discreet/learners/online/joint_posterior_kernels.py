@@ -1,27 +1,24 @@
-r"""Compiled fit of one stationary model to all noisy releases jointly, by maximum likelihood with a prior.
+r"""Compiled fit of one stationary model to all noisy releases, by maximum likelihood with a prior.
 
 The model consists of transition probabilities P, mean rewards w, and the distribution ``start`` of the first
-state. Let n_p users in batch j follow the public policy pi_p. Under the model, the distribution mu_p of their
-states is
+state. Let n_p users in batch j follow the policy pi_p. Under the model, the distribution mu_p of their states
+is
 
     mu_{p,0} = start,    mu_{p,h+1}(s') = sum_s mu_{p,h}(s) P(s' | s, pi_p(h, s)).
 
-This gives the mean of each release under the model. Let N_j(h, s, a) be the sum of n_p mu_{p,h}(s) over the
-policies p of batch j with pi_p(h, s) = a. Let x_i be the sum over the users of batch i. The released stream
-is a S_i with S_i = x_i + lambda_i S_{i-1}. Here a is the gain, and lambda_i is the decay. The means are:
+Let N_j(h, s, a) be the sum of n_p mu_{p,h}(s) over the policies p of batch j with pi_p(h, s) = a. Release i
+is a S_i with S_i = x_i + lambda_i S_{i-1}. Here x_i is the sum over the users of batch i, a is the gain, and
+lambda_i is the decay. The means of released sums are:
 
 - Transition counts per step: a M_i(h, s, a) P(s' | s, a), with M_i = N_i + lambda_i M_{i-1}.
-- Rewards that are summed over steps and clipped, in time order, to at most C per user: a Q_i(s, a) w(s, a).
-  Q_i is the sum of M_i over steps, where each user of policy p has the weight kappa_p instead of 1. The
-  factor is kappa = (1 + q^3)^(-1/3), where q is the policy's expected return divided by its C. It is a smooth
-  approximation of E min(return, C) / E return for returns that vary.
+- Rewards summed over steps and clipped, in time order, to at most C per user: a Q_i(s, a) w(s, a). Q_i is the
+  sum of M_i over steps, with weight kappa_p = (1 + q^3)^(-1/3) for users of policy p. Here q is the policy's
+  expected return divided by C. The weight approximates E min(return, C) / E return.
 - Centred rewards per step: a M_i(h, s, a) (w(s, a) - 1/2).
 
-The variance of a released sum is the variance of its noise, sigma_i^2, plus a sampling variance, which is a
-multiple of the mean. Adam minimises the negative log-likelihood of independent normals plus the negative
-logarithm of a normal prior of logits. The probabilities P(. | s, a) and ``start`` are the softmax of logits,
-and each w(s, a) is the logistic function of a logit. The gradient is exact; it is computed by the adjoint
-recursion of the flow mu. A step of Adam costs O(policies H S^2 + releases H R S) operations.
+The variance of a released sum is the noise variance plus a sampling variance, which is a multiple of the
+mean. Adam maximises the likelihood of independent normals with a normal prior of logits. P and ``start`` are
+the softmax of logits, and w is the logistic function of logits.
 
 Sources: Dempster, Laird and Rubin 1977 for models of paths that are not observed; Kingma and Ba 2015 for
 Adam. The likelihood, the factor kappa and the variances were derived for this library.
@@ -54,9 +51,9 @@ _TOLERATED, _TOLERATED_SHARE = 0.05, 0.002
 
 
 class Evidence(NamedTuple):
-    """All measurements, and the public facts about the users in them.
+    """Measurements of T releases, and the public policies of the users in them.
 
-    There are P policies, T releases and R admissible pairs.
+    There are P policies and R admissible pairs.
 
     Attributes
     ----------
@@ -95,9 +92,9 @@ class Evidence(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Work arrays for one evaluation of the likelihood. Callers read the first three, which are the model.
+    """Work arrays for the likelihood. The first three fields hold the decoded model.
 
-    The arrays whose names end in ``_slope`` hold the derivatives of the loss with respect to the named array.
+    A field whose name ends in ``_slope`` holds the derivative of the loss with respect to the named field.
     """
 
     model: Floats  # (R, S) transition probabilities P.
@@ -127,10 +124,7 @@ def scratch(policies: int, releases: int, horizon: int, rows: int, states: int) 
 
 
 def parameters(rows: int, states: int) -> int:
-    """Return the number of logits, R S + R + S.
-
-    They are for transition probabilities, mean rewards, and the distribution of the first state.
-    """
+    """Return the number of logits, R S + R + S."""
     return rows * states + rows + states
 
 
@@ -149,10 +143,7 @@ def _softmax(logits: Floats, at: int, out: Floats) -> None:
 
 @kernel
 def decode(theta: Floats, work: Scratch) -> None:
-    """Convert the logits ``theta`` to the model, and write it into ``work``.
-
-    The model consists of transition probabilities, mean rewards, and the distribution of the first state.
-    """
+    """Convert the logits ``theta`` to the model, and write the model into ``work``."""
     rows, states = work.model.shape
     for r in range(rows):
         _softmax(theta, r * states, work.model[r])
@@ -164,7 +155,7 @@ def decode(theta: Floats, work: Scratch) -> None:
 def predict(evidence: Evidence, work: Scratch) -> None:
     """Predict the flow of users under each policy, and the decayed visits of each release.
 
-    ``work`` must hold the decoded model. The predictions are written into it.
+    ``work`` must hold the decoded model.
     """
     model, means, flow, seen, counted = work.model, work.means, work.flow, work.seen, work.counted
     policies, horizon, states = evidence.rows.shape
@@ -212,10 +203,7 @@ def _kept(earned: float, cut: float) -> float:
 
 @inlined
 def _slope(y: float, mean: float, variance: float, slope: float) -> float:
-    """Return the derivative of -log N(y; mean, variance) with respect to the mean.
-
-    The variance depends on the mean, with the derivative ``slope``.
-    """
+    """Return the derivative of -log N(y; mean, variance) with respect to the mean."""
     inverse = 1.0 / variance
     scaled = (mean - y) * inverse
     return scaled + 0.5 * slope * (inverse - scaled * scaled)
@@ -348,7 +336,7 @@ def loss(
 ) -> float:
     """Return the negative log-posterior of the logits ``theta``, up to a constant.
 
-    Its gradient is written into ``slope``. ``prior`` and ``precision`` are the mean and the inverse variance
+    The gradient is written into ``slope``. ``prior`` and ``precision`` are the mean and the inverse variance
     of the normal prior.
     """
     return _loss(theta, prior, precision, evidence, work, slope, True)
@@ -388,9 +376,8 @@ def perturb(
 ) -> None:
     """Write perturbed measurements into ``moves`` and ``rewards``.
 
-    A normal variable with ``width`` times the standard deviation of the measurement is added to each
-    measurement. ``work`` must hold a prediction, because the standard deviation depends on it. ``state`` is
-    the state of a random stream.
+    Each measurement gets normal noise of ``width`` times its standard deviation. ``work`` must hold a
+    prediction. ``state`` is the state of a random stream.
     """
     model, means, seen, counted = work.model, work.means, work.seen, work.counted
     releases, horizon, rows = seen.shape
@@ -448,20 +435,15 @@ def best_policy(model: Floats, means: Floats, state_ptr: Ints, horizon: int, out
 
 @kernel
 def misfit(evidence: Evidence, work: Scratch) -> float:
-    """Return the misfit, a statistic that compares all released transition counts with their prediction.
+    """Return a statistic that compares all released transition counts with their prediction.
 
     ``work`` must hold the prediction. The statistic is the sum of Z^2 - 1 over all (h, s, a, s'), divided by
     its standard deviation. Z is the weighted sum over releases of the residuals of one count, divided by its
-    standard deviation. The weights depend on the public number of users whose policy chooses the action.
+    standard deviation. The variance of the weighted sum is that of noise, plus that of sampling, plus a
+    tolerance for the error of the fit.
 
-    The variance of the weighted sum has three parts. The first part is noise. The second part is sampling,
-    with two counts added for rare transitions. The users of a batch are in all later releases of a decaying
-    stream, so the weights of these releases are summed before they are squared. The third part is a tolerance
-    for the error of a fit with a finite number of steps.
-
-    The variance of the sum of Z^2 - 1 is 2 for each Z, plus the excess kurtosis of the noise. Users stay near
-    their state, so the sampling errors of different steps are correlated. For this reason, 2 (H - 1) times
-    the squared share of sampling in the variance is added for each Z.
+    The variance of this sum is 2 for each Z, plus the excess kurtosis of the noise, plus 2 (H - 1) times the
+    squared share of sampling in the variance.
     """
     model, seen = work.model, work.seen
     releases, horizon, rows = seen.shape

@@ -12,11 +12,10 @@ alpha > 1 and failure probability f,
 
     Q = r~ + beta^r + P~ V + H beta^p,    V = min(H - h + 1, max_a Q).
 
-Denominators are at least 1. Negative counts are replaced by 0; otherwise optimism fails. The bound c3 is for
-a sum of S noise values. The paper pools the counts of all steps. Here the option ``stationary`` determines
-this. Without pooling, the regret is O~(sqrt(S^2 A H^3 T) + S^2 A sqrt(H^5 T) / epsilon). With
-``constants="tight"``, the terms with square roots use the widths L_r and L_p of
-:mod:`discreet.learners.online.bonuses`, and the range of V[h+1] replaces H.
+Denominators are at least 1, and negative counts are replaced by 0. The paper pools the counts of all steps;
+here the option ``stationary`` selects pooling. Without pooling, the regret is O~(sqrt(S^2 A H^3 T) +
+S^2 A sqrt(H^5 T) / epsilon). With ``constants="tight"``, the terms with square roots use the widths L_r and
+L_p of :mod:`discreet.learners.online.bonuses`, and the range of V[h+1] replaces H.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ class LDPOBI(ErrorAware, GreedyLearner):
         ``default``: smaller constants (heuristic). ``theory``: tight constants. ``paper``: the published
         constants. The paper assumes a stationary problem; set ``stationary`` if the problem is stationary.
     alpha : float
-        Factor of the noise bound. The product is added to the noisy counts in the denominators. The theory
-        needs a value above 1.
+        Factor of the noise bound that is added to the counts in the denominators. The theory needs a value
+        above 1.
     clip_negative : bool
         True: replace negative counts by 0.
 

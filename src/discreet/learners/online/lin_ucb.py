@@ -1,13 +1,7 @@
 """LinUCB on noisy sums of contexts, and LinTS: baselines for contextual bandits.
 
-Without privacy, the learner is that of Abbasi-Yadkori et al. (2011). The regulariser is that of Shariff and
-Sheffet (2018, arXiv 1810.00068). The tree of Shariff and Sheffet is ``Central(release="tree", leaf="user")``.
-Under local privacy, the learner follows Zheng et al. (2020, arXiv 2006.00701). Batches of fixed size are from
-Chowdhury and Zhou (2022). In that paper a shuffler provides the noise; here a trusted server adds it. LinTS
-is from Agrawal and Goyal (2013).
-
-Let G be the noisy Gram matrix of n users, and u their noisy response. Let s be the standard deviation of its
-noise. There are p features in each of B blocks, D = B p, K users and a failure probability alpha.
+Let G be the noisy Gram matrix of n users, u their noisy response, and s the standard deviation of the noise
+in G. There are p features in each of B blocks, D = B p, K users and a failure probability alpha.
 
     V = G + c I,    theta = V^-1 u,
 
@@ -22,19 +16,20 @@ noise. There are p features in each of B blocks, D = B p, K users and a failure 
     rho_min = max(lam, c - Upsilon),    rho_max = c + Upsilon.
 
 * ``ridge="bound"`` is the shifted regulariser of Shariff and Sheffet: c = lam + 2 Upsilon, where Upsilon
-  bounds the norm of the noise. With a number, c = lam + ridge 2 sqrt(p) s. Eigenvalues of V are at least lam.
-* (2) is the width of Shariff and Sheffet for ||theta|| <= 1 and rewards in an interval of length 1. The width
-  of Zheng et al. multiplies the last two terms of (2) by D log K, and their Upsilon lacks sqrt(2).
+  bounds the norm of the noise. With a number, c = lam + ridge 2 sqrt(p) s.
+* (2) is the width of Shariff and Sheffet for ||theta|| <= 1 and rewards in an interval of length 1.
 * Without noise, c = lam and gamma = 0. (1) is then the algorithm of Abbasi-Yadkori et al.
 
-Until the first release all scores are equal, so users act at random. Responses are centred (phi (r - 1/2)),
-because centring halves their sensitivity. The papers do not centre responses.
+Until the first release, users act at random. Unlike in the papers, responses are centred (phi (r - 1/2)).
 
-*Privacy.* Neighbours differ in one user's whole record, which is replaced. The sums and their sensitivity are
-those of :class:`~discreet.mechanisms.linear.context_query.ContextQuery`. All computations here are
-post-processing. A user's data are in one batch or in one message. In a tree with one time step per user, they
-are in at most ceil(log2 K) nodes, because the sum over all K users is not needed. The privatizer divides the
-budget accordingly. The guarantee is joint differential privacy if only the user sees the user's own action.
+*Privacy.* Neighbours differ in one user's whole record, which is replaced. The sensitivity is that of
+:class:`~discreet.mechanisms.linear.context_query.ContextQuery`. The learner only post-processes the noisy
+sums. A user's data are in one batch, in one message, or in at most ceil(log2 K) nodes of a tree. The
+guarantee is joint differential privacy if only the user sees the user's own action.
+
+Sources: Abbasi-Yadkori et al. (2011) without privacy; Shariff and Sheffet (2018, arXiv 1810.00068) for the
+regulariser and for ``Central(release="tree", leaf="user")``; Zheng et al. (2020, arXiv 2006.00701) for local
+privacy; Chowdhury and Zhou (2022) for batches of fixed size; Agrawal and Goyal (2013) for LinTS.
 """
 
 from __future__ import annotations
@@ -62,7 +57,7 @@ __all__ = ["BatchedLinUCB", "LinTS", "LinUCB"]
 
 @dataclass(frozen=True, kw_only=True)
 class LinUCB(Knobs):
-    """LinUCB with a regulariser for noisy sums. See the module for formulas and sources.
+    """LinUCB with a regulariser for noisy sums. The module docstring has formulas and sources.
 
     Parameters
     ----------
@@ -76,7 +71,8 @@ class LinUCB(Knobs):
     failure : float
         Failure probability alpha of the width, in (0, 1).
     growth : float
-        A release is made when the number of users has grown by this factor, at least 1. 1: after every user.
+        Factor by which the number of users grows from one release to the next, at least 1. With 1, there is a
+        release after every user.
     preset : "default" or "paper"
         ``paper``: the published width and regulariser, and a release after every user.
 
@@ -144,10 +140,9 @@ class LinUCB(Knobs):
         """Return the next plan and the state, which does not change.
 
         The policy of a plan is theta. The entry "random" (1,) of the context is 1 before the first release.
-        After the first release, the context has a further array (blocks, p, p). It is named "bonus", and the
-        bonus of an action is sqrt(phi bonus phi). For LinTS it is named "root".
-
-        ``ask`` is not used. Raises ``ValueError`` if no user is left.
+        Later, the context has the entry "bonus" (blocks, p, p), and the bonus of an action is sqrt(phi bonus
+        phi). For LinTS the entry is named "root". ``ask`` is not used. Raises ``ValueError`` if no user is
+        left.
         """
         assert state.users is not None
         size = min(self._after(release.users, state.users), state.users) - release.users
@@ -190,10 +185,7 @@ class LinUCB(Knobs):
         return {"bonus": (float(self.bonus_scale or 0.0) * width) ** 2 * inverse}
 
     def summary(self) -> str:
-        """Return a string that states whether a regret theorem holds for the options.
-
-        The guarantee never depends on the options.
-        """
+        """Return a string that states whether a regret theorem holds for the options."""
         printed = self.bonus_scale == 1.0 and self.ridge == "bound" and self.growth == 1.0
         return f"{type(self).__name__}: " + ("as printed" if printed else "no regret theorem holds")
 
@@ -201,8 +193,6 @@ class LinUCB(Knobs):
 @dataclass(frozen=True, kw_only=True)
 class BatchedLinUCB(LinUCB):
     """LinUCB with batches of fixed size and independent noise per batch (Chowdhury and Zhou 2022).
-
-    In the paper a shuffler provides the noise; here a trusted server adds it.
 
     Parameters
     ----------

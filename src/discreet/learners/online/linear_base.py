@@ -1,18 +1,11 @@
 """Base of the learners with linear features: public schedule, tie-breaking, and planning from a release.
 
-The state of a learner is a function of releases only, as for tabular learners
-(:mod:`discreet.learners.online.tabular_base`). No option weakens a privacy guarantee. The option
-``known_rewards``, the schedule and the query options of each class determine the query. The privatizer sets
-the noise accordingly.
-
 **Schedule.** By default, there is a release when the number of users has grown by the factor g = 1 + min(1/2,
-2.5 / d) since the last release. Here d is the dimension of the features. For example, g is 1.5 up to d = 5,
-and 1.05 at d = 50. For K users, noise is drawn about log K / log g times instead of K times. This rule was
-fitted to two experiments and has no theorem. With fewer than about 2 d batches, optimism can fail.
+2.5 / d) since the last release. Here d is the dimension of the features.
 
-With ``switching="determinant"``, the learner reads every release but changes the policy only if the
-determinant of a regularised Gram matrix has doubled since the last change (Ngo et al. 2022). The policy
-changes at most ``switches`` times. The Gram matrices are released, so the rule is post-processing.
+With ``switching="determinant"``, the learner changes the policy only if the determinant of a released,
+regularised Gram matrix has doubled since the last change (Ngo et al. 2022). The policy changes at most
+``switches`` times.
 """
 
 from __future__ import annotations
@@ -49,7 +42,7 @@ SHARED: Mapping[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class LinearState:
-    """State that a learner keeps between releases. It depends only on releases, so it is public.
+    """Public state that a learner keeps between releases.
 
     Attributes
     ----------
@@ -91,11 +84,10 @@ class LinearState:
     part: int = 0
 
     def union(self, release: Release) -> float:
-        """Return the factor of the union bound over all releases, for the release number ``release``.
+        """Return the number by which failure probabilities are divided, so that bounds hold at all releases.
 
-        A failure probability is divided by this factor, so that bounds hold at all releases simultaneously.
-        The factor is J. If J is not known, it is j (j + 1) for the j-th release, because the inverses 1/2 +
-        1/6 + 1/12 + ... sum to 1.
+        The number is J if the number J of releases is known, and j (j + 1) for the j-th ``release``
+        otherwise.
         """
         if self.releases is None:
             return float(max(1, release.number) * (release.number + 1))
@@ -104,10 +96,7 @@ class LinearState:
 
 @dataclass(frozen=True, eq=False)
 class PlanningResult:
-    """Result of planning from one release.
-
-    The fields have the meaning that they have in :class:`LinearState`.
-    """
+    """Result of planning from one release. The fields have the same meaning as in :class:`LinearState`."""
 
     values: Floats
     q: Floats
@@ -117,7 +106,7 @@ class PlanningResult:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearLearner(Knobs):
-    """Base class of the learners with linear features. If an option is None, the value of the preset is used.
+    """Base class of the learners with linear features. The preset sets each option that is None.
 
     Parameters
     ----------
@@ -130,7 +119,7 @@ class LinearLearner(Knobs):
         g of :mod:`discreet.learners.online.linear_base` is used.
     switching : "release" or "determinant"
         ``release``: change the policy at every release. ``determinant``: change the policy only when a
-        determinant has doubled (no theorem covers this with noise).
+        determinant has doubled; no theorem covers this rule with noise.
     switches : int, optional
         Largest number of policy changes with ``switching="determinant"``. None: n d log2(1 + K) for n steps
         with a Gram matrix, dimension d and K users.
@@ -148,8 +137,8 @@ class LinearLearner(Knobs):
     Raises
     ------
     ValueError
-        If an option is out of its range; the message names the option. The methods ``schedule``, ``query``
-        and ``begin`` also raise it if the options do not fit the problem.
+        If an option is out of its range. The methods ``schedule``, ``query`` and ``begin`` also raise it if
+        the options do not fit the problem.
     """
 
     bonus_scale: float | None = None
@@ -235,7 +224,7 @@ class LinearLearner(Knobs):
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LinearState:
         """Return the state before the first release.
 
-        ``ties`` : key of the public random stream that breaks ties, (2,) words.
+        ties : (2,) key of the public random stream that breaks ties.
         """
         self._check(spec)
         values = np.zeros((spec.horizon + 1, spec.states))
@@ -244,12 +233,10 @@ class LinearLearner(Knobs):
         return LinearState(spec, np.array(ties, dtype=np.uint64), values, q, {"values": values}, releases)
 
     def plan(self, state: LinearState, release: Release, ask: Ask | None = None) -> tuple[Plan, LinearState]:
-        """Return the next users' plan (policy and context) and the new state. ``state`` does not change.
+        """Return the next users' plan (policy and context) and the new state.
 
-        The first call with a new release computes the values and assigns the first sub-batch. Each further
-        call with the same release assigns the next sub-batch. ``ask`` is the method ``answer`` of the
-        session. Raises ``ValueError`` if no user is left, or if all sub-batches of this release already have
-        a policy.
+        Each call with the same release assigns a policy to the next sub-batch. ``ask`` is the method
+        ``answer`` of the session. Raises ``ValueError`` if no user or no sub-batch is left.
         """
         mine = self.tuned(state.spec)
         if release.number != state.number:
@@ -320,8 +307,5 @@ class LinearLearner(Knobs):
             yield "switching = 'determinant': under noise its usual analysis fails (arXiv 2605.23131)"
 
     def summary(self) -> str:
-        """Return a string that lists the options and states whether the regret theorem holds for them.
-
-        The privacy guarantee never depends on the options.
-        """
+        """Return a string that lists the options and states whether the regret theorem holds for them."""
         return summary_of(self, self.heuristics(), self.THEOREM)

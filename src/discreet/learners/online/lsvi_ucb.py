@@ -1,63 +1,42 @@
-"""Batched LSVI-UCB for linear MDPs, with or without privacy, on model sums or sums that depend on V.
+"""Batched LSVI-UCB for linear MDPs, with or without privacy.
 
-Sources: Jin, Yang, Wang and Jordan (2020) for LSVI-UCB; Luyo et al. (2021), algorithm 2, for the private
-batched form; Ngo, Vietri and Wu (2022) for the rule that changes the policy.
-
-Let b_h = H - h be the upper bound of V_h (steps h start at 0). Let Lambda = sum phi phi^T + noise + L I,
+Let b_h = H - h be the upper bound of V_h, with steps h from 0. Let Lambda = sum phi phi^T + noise + L I,
 where the noisy Gram matrix comes from the last release and L is the ridge. V and Q are computed backward over
 h:
 
     Q_h = clip(estimate_h + bonus_scale beta_h ||phi||_{Lambda^-1}, 0, b_h),   V_h = max_a Q_h.
 
-Users follow the greedy policy. The option ``response`` selects the computation of ``estimate_h``.
+The option ``response`` selects the computation of ``estimate_h``.
 
 * ``"requery"``: the estimate is c + phi^T Lambda^-1 u, where c is the centre of the targets and u is the sum
-  of phi (r + V_{h+1}(s') - c) over *all* users so far. The sum u is queried again for each V (argument
-  ``ask``), because the session stores the trajectories. Without privacy and with c = 0, this is LSVI-UCB.
-  With J rounds of queries, each round gets 1 / J of the budget for responses, so their noise grows like
-  sqrt(J).
-* ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released as running sums, in addition to
-  the Gram matrix. Planning uses the estimate r^ + P^ V, which is computed from these sums
-  (:func:`~discreet.learners.estimation.linear_regression.model_values`). A new V does not need a further
-  query. Users under local privacy can send these sums. The error of M V grows with ||V - mean V||_2, so this
-  form is suitable for small S.
+  of phi (r + V_{h+1}(s') - c) over all users so far. The session computes a noisy u for each V (argument
+  ``ask``). Each of J rounds of queries gets 1 / J of the budget for responses. Without privacy and with c =
+  0, the learner is LSVI-UCB.
+* ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released with the Gram matrix. The
+  estimate is r^ + P^ V (:func:`~discreet.learners.estimation.linear_regression.model_values`). A new V needs
+  no further query. The error of M V grows with ||V - mean V||_2, so this form is suitable for small S.
 
-**Centring** does not cause bias if 1 is in the span of the features, 1 = phi^T v. Without noise, sum phi =
-(Lambda - L I) v. Therefore the predictions of a response centred at c and of a response centred at c' differ
-by L (c - c') phi^T Lambda^-1 v. Apart from this difference and from ``project``, the model form equals the
-requery form centred at 1/2 + mean V. Centring affects optimism: for pairs without data, the prediction is c.
-Targets that are not centred therefore need a larger bonus.
+**Centring** (subtracting c from the targets) does not cause bias if 1 is in the span of the features. For
+pairs without data, the prediction is c.
 
-**Stationary problems.** With ``stationary=True``, the released sums of phi phi^T, phi (r - 1/2) and phi
-(e_{s'} - 1/S)^T are added over the steps 0 to H - 2. All three sums must be over the same steps: the
-estimates are then a regression on the transitions of these steps. The last step has no next state in the
-sums, so it is left out. If H = 1, nothing is shared. The noise matrices of the steps are independent, so the
-edge of their sum is sqrt(sum edge_h^2). The signal is H - 1 times as large as that of a step. Adding sums
-over steps is post-processing of the same query. The requery form cannot share sums: each response is a sum
-over one step.
+**Stationary problems.** With ``stationary=True``, the released sums are added over the steps 0 to H - 2. The
+form "requery" does not support ``stationary=True``.
 
-**First batch.** Until the first release, users act at random. The size of the first batch must not be a fixed
-share of K, because regret would then be linear in K. After n users, a Gram matrix has a mean eigenvalue of
-about n x, where x is the mean of ||phi||^2 / d over all pairs. Let m be the number of users at which this
-eigenvalue is 2.4 times the spectral edge of the noise. In the requery form, m is doubled, because responses
-have noise too. The first release is made after m users, or after sqrt(m K) / 32 if this is more, and at the
-latest after K / 32. With few random users, the learner sometimes keeps a bad policy for a long time, which
-costs more if K is large.
+**First batch.** Until the first release, users act at random. After n users, a Gram matrix has a mean
+eigenvalue of about n x, where x is the mean of ||phi||^2 / d over all pairs. Let m be the number of users at
+which this eigenvalue is 2.4 times the spectral edge of the noise; in the form "requery", m is doubled. The
+first release is made after max(m, sqrt(m K) / 32) users, and at the latest after K / 32.
 
 **Schedules.** A theorem covers a release after every user, and B static batches (with an additional regret of
-O~(d H^2 K / B)). Without noise, a theorem also covers policy changes that the determinant triggers. With
-noise, the released matrices need not grow from one release to the next, and the usual analysis of these
-changes fails (abstract of Zhou 2026, arXiv 2605.23131). Zhou proposes another rule, which is not implemented
-here. The default schedule is geometric, with the growth factor 1 + min(1/2, 2.5 / d). With privacy, the
-factor is at least 1.25. This default has no theorem. ``switching="determinant"`` keeps the policy until det
-Lambda_h of the *released* matrices has doubled for some h. This rule is a function of releases at scheduled
-times, so it costs no budget. A release costs the same budget whether or not the policy changes. If
-``switches`` is given, at most this number of rounds of queries is planned, and each round gets a larger share
-of the budget.
+O~(d H^2 K / B)). Without noise, a theorem also covers ``switching="determinant"``. With noise, its usual
+analysis fails (abstract of Zhou 2026, arXiv 2605.23131). The default schedule has no theorem. It is geometric
+with the growth factor 1 + min(1/2, 2.5 / d), or at least 1.25 with privacy.
 
-**Privacy.** All computations here are post-processing. The schedule and six options determine the queries,
-and the privatizer sets the noise accordingly. The six options are ``response``, ``centre``, ``span``,
-``over_steps``, ``answer_share`` and ``known_rewards``.
+**Privacy.** The learner only post-processes releases. The schedule and the options ``response``, ``centre``,
+``span``, ``over_steps``, ``answer_share`` and ``known_rewards`` determine the queries.
+
+Sources: Jin, Yang, Wang and Jordan (2020) for LSVI-UCB; Luyo et al. (2021), algorithm 2, for the private
+batched form; Ngo, Vietri and Wu (2022) for the rule that changes the policy.
 """
 
 from __future__ import annotations
@@ -108,14 +87,13 @@ __all__ = ["LSVIUCB"]
 class LSVIUCB(LinearLearner):
     """Optimistic least-squares value iteration on features of state-action pairs, for linear MDPs.
 
-    The problem must declare ``Features``. :meth:`tuned` chooses a value for each option that is None.
+    The problem must declare ``Features``.
 
     Parameters
     ----------
     preset : "default" or "paper"
         ``paper``: LSVI-UCB as printed by Jin et al., with raw responses and a new plan for every user. With
-        privacy, the ridge is "bound". The constants of Luyo et al. for private sums are not available,
-        because their ridge exceeds K by four orders of magnitude.
+        privacy, the ridge is "bound".
     lam : float
         Ridge parameter without noise, > 0.
     ridge : float or "bound"
@@ -131,8 +109,8 @@ class LSVIUCB(LinearLearner):
         with more than 50 states, otherwise "model". Every privatizer supports "model".
     project : "simplex", "range" or "none"
         Projection in the model form. ``simplex``: project each row of P^ onto the probability simplex.
-        ``range``: clip P^ V to the range of V. ``none``: no projection. By default, it is "simplex" if P^ has
-        at most 2^20 entries, otherwise "range".
+        ``range``: clip P^ V to the range of V. ``none``: no projection. None: "simplex" if P^ has at most
+        2^20 entries, otherwise "range".
     centre : bool
         True: centre the targets of the responses. None: True if 1 is in the span of the features.
     span : "values" or "declared"
@@ -145,20 +123,16 @@ class LSVIUCB(LinearLearner):
         Share of the budget for responses, in the requery form.
     replan_first : int
         Number of users before the first release of a geometric schedule. If it is above 1, these users choose
-        their actions uniformly at random. Earlier releases would be mostly noise. None: min(K / 32, max(m,
-        sqrt(m K) / 32)), rounded up, with m = 2.4 e / x. Here e is the mean over steps of the spectral edge
-        of the noise of one noisy Gram matrix, and x is the mean of ||phi||^2 / d over all pairs. With
-        requery, m is doubled. Under local privacy, m is squared. Without privacy, or if K is not known, the
-        default is 1.
+        their actions uniformly at random. None: min(K / 32, max(m, sqrt(m K) / 32)), rounded up, with m from
+        the module docstring. Under local privacy, m is squared. None means 1 without privacy, or if K is not
+        known.
     stationary : bool
         True: all steps share one regression, from the sums over the steps 0 to H - 2. The query and its noise
-        are the same as for False. Sharing is allowed only if the problem is declared stationary, and only
-        with the model form. The model form is then the default for any number of states. The default is
-        False.
+        are the same as for False. It is allowed only if the problem is declared stationary, and only with the
+        model form, which is then the default. The default is False.
 
-    For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`. The default of
-    ``known_rewards`` is False. If it is True, Q = r + clip(estimate + bonus, 0, b_h - 1), and no estimate is
-    made for the last step.
+    For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`. If ``known_rewards``
+    is True, Q = r + clip(estimate + bonus, 0, b_h - 1), and no estimate is made for the last step.
     """
 
     lam: float | None = None
@@ -215,8 +189,8 @@ class LSVIUCB(LinearLearner):
     def tuned(self, spec: ProblemSpec) -> Self:
         """Return this learner with a value for every option that is None, chosen from the public ``spec``.
 
-        Raises ``ValueError`` if the spec has no features of pairs. It also raises ``ValueError`` if 1 is not
-        in the span of the features, but ``response`` is "model" or ``centre`` is True.
+        Raises ``ValueError`` if the spec has no features of pairs. Raises ``ValueError`` if 1 is not in the
+        span of the features and ``response`` is "model" or ``centre`` is True.
         """
         mine = super().tuned(spec)
         features = _features(spec)
@@ -246,13 +220,7 @@ class LSVIUCB(LinearLearner):
             raise ValueError("stationary = True: must be False, the problem is not declared stationary")
 
     def _first(self, spec: ProblemSpec) -> int:
-        """Return the default number of users before the first noisy release.
-
-        The number depends only on public facts: budget, query, features and number of users. Under central
-        privacy, the noise is that of one noisy sum. Under local privacy, it is the noise of one message per
-        user. The noise of n messages has the edge sqrt(n) e, where e is the edge for one message, so n solves
-        n x = c sqrt(n) e.
-        """
+        """Return the default number of users before the first noisy release, from public values only."""
         most = math.ceil((spec.users or 1) / _FIRST)
         law, query = self._noise_of_one_sum(spec), self._query(spec)
         d, size = query.features.dimension, float((_features(spec).rows ** 2).sum(axis=1).mean())
@@ -270,10 +238,7 @@ class LSVIUCB(LinearLearner):
         return max(1, math.ceil(min(most, max(needed, math.sqrt(needed * (spec.users or 1)) / _FIRST))))
 
     def _noise_of_one_sum(self, spec: ProblemSpec) -> GoeLaw | None:
-        """Return the noise distribution of one noisy sum of Gram matrices.
-
-        Return None without a noisy budget.
-        """
+        """Return the noise distribution of one noisy sum of Gram matrices, or None without noise."""
         budget, unit, query = spec.budget, noise_unit(spec), self._query(spec)
         if budget is None or not unit:
             return None
@@ -286,10 +251,7 @@ class LSVIUCB(LinearLearner):
         return GoeLaw(tuple(scales.tolist()), 1.0, 1.0, query.features.dimension, 1, budget.pure)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule with the public release times.
-
-        Times are geometric by default. With privacy, the first batch is large.
-        """
+        """Return the schedule with the public release times."""
         mine = self.tuned(spec)
         plain = mine._times(spec)
         if mine.response != "requery" or mine.switching != "determinant" or mine.switches is None:
@@ -362,9 +324,8 @@ class LSVIUCB(LinearLearner):
     ) -> PlanningResult:
         """Compute optimistic V and Q backward over steps.
 
-        With ``response="requery"``, each V leads to one further query. ``state`` : state after the earlier
-        releases. ``fitted`` : result of :meth:`fitted` for ``release``. ``ask`` : method ``answer`` of the
-        session, needed with ``response="requery"``.
+        ``state`` : state after the earlier releases. ``fitted`` : result of :meth:`fitted` for ``release``.
+        ``ask`` : method ``answer`` of the session, needed with ``response="requery"``.
         """
         spec = state.spec
         layout, horizon = spec.layout, spec.horizon
@@ -397,10 +358,7 @@ class LSVIUCB(LinearLearner):
     def _modelled(
         self, release: Release, step: int, phi: Floats, inverse: Floats, after: Floats, ask: Ask | None
     ) -> Floats:
-        """Return the estimates r^ + P^ V of the model form, (R,), for the R admissible pairs.
-
-        ``phi`` (R, d) : features. ``inverse`` (d, d) : Lambda^-1. ``after`` (S,) : V at the next step.
-        """
+        """Return the estimates r^ + P^ V of the model form, (R,), for the R admissible pairs."""
         found = np.zeros(len(phi))
         if MODEL_REWARDS in release.estimates:
             sums = release.estimates[MODEL_REWARDS].value
@@ -416,11 +374,7 @@ class LSVIUCB(LinearLearner):
     def _answered(
         self, release: Release, step: int, phi: Floats, inverse: Floats, after: Floats, ask: Ask | None
     ) -> Floats:
-        """Return the estimates c + phi^T Lambda^-1 u of the requery form, (R,), for the R admissible pairs.
-
-        With ``span="values"``, the range of the targets is that of V over all states. ``phi`` (R, d) :
-        features. ``inverse`` (d, d) : Lambda^-1. ``after`` (S,) : V at the next step.
-        """
+        """Return the estimates c + phi^T Lambda^-1 u of the requery form, (R,) for R pairs."""
         high = float(len(release.estimates[GRAM].value) - step)
         low, top = 0.0, high
         if self.span == "values":

@@ -1,48 +1,32 @@
 r"""SDP-PE-OM: policy elimination by occupancy measures of one private model, without a list of policies.
 
-The set Q of policies that can still be optimal is described by an inequality instead of a list. Let P~ and r~
-be the released model (projection "lp"), and let w be the widths of
-:func:`discreet.learners.online.elimination_schedule.value_widths`. Then
+Let P~ and r~ be the released model, and let w be the widths of
+:func:`discreet.learners.online.elimination_schedule.value_widths`. The policies that can still be optimal
+form the set
 
     Q = {q an occupancy measure of P~ :  <q, r~ + w> >= level},    level = max over q' of <q', r~ - w>.
 
-Q contains exactly the policies that elimination by data in SDP-PE keeps. The upper bound of these policies is
-at least the largest lower bound. Both bounds are linear in q. Let v^ be the largest <q, r~> and xi the
-largest <q, w> over all policies. The condition <q, r~> >= v^ - 2 xi describes a larger set, because <q, r~>
->= level - <q, w> >= v^ - 2 xi for q in Q.
-
 In a stage, for every triple (h, s, a), L_0 users follow the member of Q that visits the triple most often.
-This member is the solution of a linear programme. The programme is solved exactly by its one-dimensional dual
-(:mod:`discreet.learners.online.occupancy_elimination_kernels`). The dual needs five to ten steps with O(H S^2
-A) operations each, and no solver. The solution is a mixture of two deterministic policies. A public binomial
-draw splits the L_0 users between the two policies. The sums of the batch then have the same distribution as
-with one independent draw for each user.
+This member is a mixture of two deterministic policies, found by
+:mod:`discreet.learners.online.occupancy_elimination_kernels`. A public binomial draw splits the L_0 users
+between the two policies.
 
-Counts are summed over stages and are read in the same way as by other learners. Therefore any privatizer can
-be used, including continual mechanisms. With ``forget``, only the batch of the current stage is queried (as
-in the paper). Each batch then has the full budget, and the data of users in earlier stages are not used.
+The learner reads counts summed over stages, so any privatizer can be used. With ``forget``, only the batch of
+the current stage is queried, with the full budget.
 
-**Properties that remain valid.** The privacy guarantee is that of SDP-PE, because all computations are
-post-processing of the same releases. Time and memory are polynomial. With ``width_scale`` >= 1, every optimal
-policy is in Q at every stage, with probability at least 1 - ``failure`` - ``noise_failure``. The reason is
-that |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~) simultaneously for all pi. Therefore the upper bound of an
-optimal policy is at least V*, and no lower bound is above V*. The value of a member q of Q is then at least
-V* - 2 <q, w> - 2 <q', w>, where q' is the occupancy measure of an optimal policy in P~.
+**Guarantees.** All computations are post-processing, so the privacy guarantee is that of SDP-PE. With
+``width_scale`` >= 1, every optimal policy is in Q at every stage, with probability at least 1 - ``failure`` -
+``noise_failure``. Proof: |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~) simultaneously for all policies pi.
+Therefore the upper bound of an optimal policy is at least V*, and no lower bound is above V*. The value of a
+member q of Q is at least V* - 2 <q, w> - 2 <q', w>, where q' is the occupancy measure of an optimal policy in
+P~.
 
-**Properties that do not remain valid.** The paper's regret theorem does not apply, for three reasons.
+**No regret theorem.** The paper's theorem does not apply, for three reasons.
 
-1. Sets are not nested: an excluded policy can return, although the stages in between did not explore it. An
-   intersection of the sets of several stages is not linear in one occupancy measure, because each stage has a
-   separate model.
+1. Sets are not nested: an excluded policy can return in a later stage.
 2. The policies of users are drawn from mixtures of two deterministic policies.
-3. One model replaces the crude, absorbing and fine models. Therefore the relative accuracy of visit
-   probabilities is not proved: if an estimate is wrong, the users who are assigned to a pair may not reach
-   it.
-
-Results should be reported under the name SDP-PE-OM.
-
-Before the first release, all rows of P~ are uniform, and all policies have equal values. Ties are broken at
-random, so users of the first stage follow random policies.
+3. One model replaces the crude, absorbing and fine models, so the relative accuracy of visit probabilities is
+   not proved.
 
 Source of the elimination rule: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -129,7 +113,7 @@ class KnownModel:
         """Build the model from transitions (H, R, S) and rewards (H, R).
 
         ``initial`` (S,) is the distribution of the first state. ``coins`` (4,) is the state of the random
-        stream that breaks ties. It is advanced in place.
+        stream that breaks ties; it is advanced in place.
         """
         h, rows, s = transitions.shape
         columns = np.ascontiguousarray(transitions.transpose(0, 2, 1))
@@ -147,7 +131,7 @@ class KnownModel:
     def visit(self, h: int, row: int, level: float, coins: Words) -> Visit:
         """Return a mixture of two policies with value >= ``level`` that visits ``row`` at step h most often.
 
-        ``coins`` (4,) is the state of the random stream that breaks ties. It is advanced in place.
+        ``coins`` (4,) is the state of the random stream that breaks ties; it is advanced in place.
         """
         low, high = np.empty_like(self.rows), np.empty_like(self.rows)
         weight, visits, steps = kernels.constrained_visit(
@@ -159,15 +143,14 @@ class KnownModel:
 
 @dataclass(frozen=True, eq=False)
 class ActiveSet:
-    """Facts about the latest stage of a learner.
+    """Statistics of the latest stage.
 
     Attributes
     ----------
     top : float
         Largest upper bound of the value of a policy.
     level : float
-        Largest lower bound of the value of a policy. Every member of Q has an upper bound of at least
-        ``level``. It is -inf in the first stage.
+        Largest lower bound of the value of a policy; -inf in the first stage.
     steps : int
         Number of backward inductions.
     policies : int
@@ -213,7 +196,7 @@ class SDPPEOM(StagedLearner):
 
     # ------------------------------------------------------------------------------- schedule
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule. It is fixed in advance and has one release per stage."""
+        """Return the schedule, which has one release per stage."""
         sizes, each = self.sizes(spec), spec.horizon * spec.layout.rows
         times = np.concatenate([[0], np.cumsum(np.array(sizes) * each)]).astype(np.int64)
         queries = (self.query(spec),) * len(sizes) if self.forget else None
@@ -252,13 +235,13 @@ class SDPPEOM(StagedLearner):
 
     @staticmethod
     def _unknown(spec: ProblemSpec) -> Floats:
-        """Return the transition probabilities of the model without data, (H, R, S), which are uniform."""
+        """Return uniform transition probabilities (H, R, S), the model without data."""
         return np.full((spec.horizon, spec.layout.rows, spec.states), 1.0 / spec.states)
 
     def _explore(self, world: KnownModel, level: float, size: int, coins: Words) -> tuple[ActiveSet, Plans]:
-        """Return the facts and the plans of one stage.
+        """Return the statistics and the plans of one stage.
 
-        For each triple (h, s, a), ``size`` users follow the member of Q that visits the triple most often.
+        ``size`` users follow the member of Q that visits a triple (h, s, a) most often, for each triple.
         ``level`` defines Q.
         """
         layout = world.layout
@@ -282,9 +265,6 @@ class SDPPEOM(StagedLearner):
 
     # ---------------------------------------------------------------------- description as text
     def heuristics(self) -> Iterator[str]:
-        """Yield one string for each option value that the regret theorem does not cover.
-
-        There is at least one string, because the theorem does not cover sets of occupancy measures.
-        """
+        """Yield one string for each option value that the regret theorem does not cover."""
         yield from super().heuristics()
         yield "an active set of occupancy measures is not nested, and one model stands for three"

@@ -1,22 +1,12 @@
-r"""Largest probability of a visit to a pair at a step, among policies whose value reaches a level.
+r"""Compute the mixture of policies that visits a pair most often, subject to a lower bound on its value.
 
-Mixtures of policies are included.
-
-The linear programme is max q_h(s, a) over occupancy measures q of the model with <q, r> >= level. It has one
-coupling constraint. By duality, its optimum is the minimum over lambda >= 0 of max_pi [visit(pi) + lambda
-(value(pi) - level)], where visit(pi) is the probability that pi visits the pair. Backward induction computes
-the inner maximum.
+The linear programme is max q_h(s, a) over occupancy measures q of the model with <q, r> >= level. By duality,
+its optimum is the minimum over lambda >= 0 of max_pi [visit(pi) + lambda (value(pi) - level)], where
+visit(pi) is the probability that pi visits the pair. Backward induction computes the inner maximum.
 
 Each policy is a point (value, visit) in the plane. The search follows the concave upper hull of these points
-from its two ends. It keeps one policy below the level and one policy above it. The slope of the chord between
-them gives lambda. If the maximiser for this lambda is above the chord, it is a vertex of the hull and
-replaces the policy on its side of the level. If no point is above the chord, the point of the chord at the
-level is the optimum. Each step finds a new vertex, so the search is finite; it usually takes five to ten
-steps.
-
-After step h, only the rewards matter. Every candidate then follows an optimal policy of the model, which is
-computed only once. Tables are (H, S', R), with the pair as the last index. Sums over s' can then use vector
-registers without a change of the order of additions.
+from its two ends, with one policy below the level and one policy above the level. Each step finds a new
+vertex of the hull, so the search is finite.
 """
 
 from __future__ import annotations
@@ -90,8 +80,6 @@ def _respond(
     """Find a policy that maximises on_visit * visit + on_reward * value.
 
     The function writes the rows that the policy chooses into ``rows`` (H, S), and returns its (visit, value).
-    Here visit is the probability that the policy visits row ``target`` at step h. If ``on_visit`` or
-    ``on_reward`` is 0, ties are broken by the quantity with factor 0. Remaining ties are broken at random.
     """
     states, pairs = columns.shape[1], columns.shape[2]
     x, v, qx, qv = scratch[0], scratch[1], scratch[2], scratch[3]
@@ -153,12 +141,10 @@ def constrained_visit(
 
     The pair is row ``target``, which belongs to state ``state``, at step h. ``values``, ``q`` and
     ``best_rows`` are results of :func:`plan_best` for the same model. The function writes the two policies of
-    the optimal mixture into ``low_rows`` and ``high_rows`` (H, S). It returns the weight of the second
-    policy, the probability that the mixture visits the pair, and the number of backward inductions.
+    the mixture into ``low_rows`` and ``high_rows`` (H, S). It returns the weight of the second policy, the
+    probability that the mixture visits the pair, and the number of backward inductions.
 
-    If ``level`` exceeds the largest value, the largest value is used as the level. A policy whose value is
-    below the level only by a rounding error reaches the level. Therefore all policies reach it if all have
-    equal values.
+    If ``level`` exceeds the largest value, the largest value is used as the level.
     """
     states, pairs = columns.shape[1], columns.shape[2]
     best = 0.0

@@ -7,48 +7,37 @@ parts.
    policy of phi_b that visits the triple most often in the crude model of the steps before h. Only the counts
    of step h are released, and they are projected. Let iota = log(2 H A K / failure). Transitions with
    projected counts N3~ < C_1 E H^2 iota form the set W. In the *absorbing* model, they lead to a terminal
-   state with value 0. The constants C_1 = 6 and E >= 2 are chosen so that all other transitions are known to
-   a relative error of 1 / H. Without noise, E = 1 in this formula, as in APEVE. Every policy takes the
-   transitions in W rarely.
+   state with value 0. With C_1 = 6 and E >= 2, all other transitions are known to a relative error of 1 / H.
+   Without noise, E = 1 as in APEVE.
 2. *Fine exploration*. For every triple (h, s, a), L_0 users follow the policy of phi_b that visits the triple
    most often in the whole crude model. All counts and rewards of this batch are released.
 3. *Elimination*. Two rules are available.
 
    - ``elimination="theory"``: a policy pi stays if and only if its value V^pi(r^, P-ref) in the absorbing
      model of the fine batch exceeds the largest value minus 2 xi_b. Here xi_b = C (sqrt(H^5 S^2 A iota / L) +
-     S^3 A^2 H^5 E iota / L) with L = H S A L_0. The paper does not state the constant C of its theorem. With
-     C = 1, no policy can be eliminated before L > 4 H^3 S^2 A iota.
+     S^3 A^2 H^5 E iota / L) with L = H S A L_0. The paper does not state the constant C.
    - ``elimination="data"``: pi stays if and only if V^pi(r~ + w, P~) >= max over phi_b of V^pi(r~ - w, P~).
-     The widths w are those of :func:`discreet.learners.online.elimination_schedule.value_widths`. These
-     widths have explicit constants and no C.
+     The widths w are those of :func:`discreet.learners.online.elimination_schedule.value_widths`.
 
 With ``elimination="data"`` and ``width_scale`` >= 1, an optimal policy stays in every phi_b with probability
-at least 1 - ``failure`` - ``noise_failure``. The reason is that the widths bound the error of every policy's
-value in both directions. ``failure`` is divided equally among the B stages, and ``noise_failure`` equally
-among the B (H + 1) batches. The noise distributions of the batches already take this into account. Each set
-phi_b contains the next one. According to the paper, regret is O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
+at least 1 - ``failure`` - ``noise_failure``. Proof: the widths bound the error of every policy's value in
+both directions. ``failure`` is divided equally among the B stages, and ``noise_failure`` equally among the B
+(H + 1) batches. According to the paper, regret is O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
 
 **Separate batches.** Each user is in one batch, and a batch answers one query with the full budget. The query
 of a crude batch counts one step (:class:`~discreet.core.count_query.CountQuery`, ``step``), so its
-sensitivity has no factor H. Any privatizer can be used: none, ``Central`` (joint), ``Local``, ``Shuffle``.
+sensitivity has no factor H. Any privatizer can be used.
 
 **Policies.** All deterministic policies are enumerated
 (:mod:`discreet.learners.online.policy_elimination_kernels`). There are A^(S H) policies, or A^(1 + S (H - 1))
-if the first state is fixed. Let a rule be the choice of one action for each state. At the first step, two
-rules count as one if they differ only in states where no user can start. If there are more than
-``max_policies`` policies, a ``ValueError`` states their number. Use ``sdp-pe-om`` for such problems.
+if the first state is fixed.
 
-**Ties.** If no policy reaches a triple (h, s, a) in the model, all policies visit it equally often.
-``tie_break`` then selects one of the policies that take action a in state s at step h. With the published
-threshold, most transitions are in W for a long time, so the first exploration depends on the tie-breaking.
-With ``random``, users follow all policies of phi_b. With ``first``, they follow the policies with the lowest
-numbers.
+**Ties.** If no policy reaches a triple (h, s, a) in the model, ``tie_break`` selects one of the policies that
+take action a in state s at step h.
 
-**Deviations from the papers.** With the published L_b = 2^b, no user explores before 2^b >= H S A, because
-L_0 = 0. Here stage b has m_0 H S A 2^(b-1) users in each of its crude and fine parts. Users after the last
-stage follow the best remaining policy. With ``truncate``, they explore in a shorter stage. By default, four
-fifths of all users follow the best remaining policy (``explore_share``). The distribution of the first state
-is assumed to be public (``spec.initial``).
+**Deviations from the papers.** Stage b has m_0 H S A 2^(b-1) users in each of its crude and fine parts,
+because the published L_b = 2^b gives L_0 = 0 in early stages. The distribution of the first state is public
+(``spec.initial``).
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -90,8 +79,6 @@ _EXPLOIT = 2**20  # index of the random stream that selects the best policy; exp
 @dataclass(frozen=True, eq=False)
 class Enumeration:
     """Numbered list of all deterministic policies of a problem.
-
-    See :mod:`discreet.learners.online.policy_elimination_kernels`.
 
     Attributes
     ----------
@@ -180,10 +167,10 @@ class Enumeration:
 
 
 def _rules(layout: Layout, choices: Ints) -> Rules:
-    """Return all rules, (n, S). A rule chooses one row (an admissible pair) for each state.
+    """Return all rules, (n, S).
 
-    In state s, the rules choose among the first ``choices[s]`` rows of this state. The choice in state 0
-    varies fastest.
+    In state s, only the first ``choices[s]`` rows of the state are used. The choice in state 0 varies
+    fastest.
     """
     count = math.prod(choices.tolist())
     number, rules = np.arange(count), np.empty((count, layout.states), np.int32)
@@ -201,9 +188,7 @@ def _enumerated(layout: Layout, initial: tuple[float, ...], most: int) -> Enumer
 def absorbing(transitions: Floats, rare: Flags) -> Floats:
     """Return the transition probabilities with all entries in W set to 0 (EstimateTransition in the paper).
 
-    ``transitions`` (..., S) are probabilities, and ``rare`` (..., S) is True for entries in W. If the
-    probabilities of a pair sum to less than 1, the missing mass leads to an absorbing terminal state without
-    reward. This state is omitted, which changes no value and no visit probability.
+    ``transitions`` (..., S) are probabilities, and ``rare`` (..., S) is True for entries in W.
     """
     return np.where(rare, 0.0, transitions)
 
@@ -247,7 +232,7 @@ class SDPPE(StagedLearner):
     C : float
         Constant of xi_b, for ``elimination="theory"``.
     C_1 : float
-        Constant of the threshold. Transitions below the threshold form the set W. The theory needs 6.
+        Constant of the threshold. It defines the set W. The theory needs 6.
     max_policies : int
         Largest number of deterministic policies. ``ValueError`` is raised if the problem has more.
 
@@ -282,20 +267,17 @@ class SDPPE(StagedLearner):
 
     # ------------------------------------------------------------------ policies and schedule
     def enumeration(self, spec: ProblemSpec) -> Enumeration:
-        """Return the enumeration of all deterministic policies of the problem.
+        """Return the enumeration of all deterministic policies of the problem ``spec``.
 
-        ``spec`` : facts of the problem. Raises ``ValueError`` if there are more than ``max_policies``
-        policies, or if ``spec.initial`` is None.
+        Raises ``ValueError`` if there are more than ``max_policies`` policies, or if ``spec.initial`` is
+        None.
         """
         if spec.initial is None:
             raise ValueError("spec.initial = None: must be the public law of the first state")
         return _enumerated(spec.layout, tuple(spec.initial.tolist()), int(self.max_policies or MAX_POLICIES))
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule.
-
-        Each stage has H crude batches and one fine batch, each with a separate query.
-        """
+        """Return the schedule. Each stage has H crude batches and one fine batch."""
         self.enumeration(spec)
         sizes, horizon, rows = self.sizes(spec), spec.horizon, spec.layout.rows
         batches = [
@@ -333,9 +315,7 @@ class SDPPE(StagedLearner):
         return memory, self._explore(state, memory, layers, sizes[stage], release.number)
 
     def _threshold(self, spec: ProblemSpec, width: float) -> float:
-        """Return the threshold C_1 E H^2 iota, with E = max(2, ``width``), or E = 1 if ``width`` is 0 (no
-        noise).
-        """
+        """Return the threshold C_1 E H^2 iota. E is max(2, ``width``), or 1 if ``width`` is 0 (no noise)."""
         floored = max(2.0, width) if width > 0.0 else 1.0
         return float(self.C_1 or 0.0) * floored * spec.horizon**2 * self._iota(spec)
 
@@ -347,10 +327,7 @@ class SDPPE(StagedLearner):
     def _crude(
         self, spec: ProblemSpec, memory: EliminationMemory, model: StageModel, h: int
     ) -> EliminationMemory:
-        """Return the memory in which the absorbing model includes step h.
-
-        ``model`` is estimated from the crude batch of step h. A new stage starts with step 0.
-        """
+        """Return the memory in which the absorbing model includes step h."""
         crude, rare = memory.crude.copy(), memory.rare.copy()
         rare[h] = model.counts[0] < self._threshold(spec, model.width)
         crude[h] = absorbing(model.transitions[0], rare[h])
@@ -366,11 +343,7 @@ class SDPPE(StagedLearner):
         stages: int,
         number: int,
     ) -> EliminationMemory:
-        """Return the memory with the next set phi_{b+1} and its best policy.
-
-        ``model`` is estimated from the fine batch of stage b. ``size`` is L_0 of this stage. ``stages`` is
-        the number of stages, and ``number`` is the number of the release.
-        """
+        """Return the memory with the next set phi_{b+1} and its best policy."""
         spec, everyone = state.spec, self.enumeration(state.spec)
         rewards = model.rewards
         if self.known_rewards and spec.known_rewards is not None:
@@ -395,10 +368,7 @@ class SDPPE(StagedLearner):
         return replace(memory, active=active, best=int(equals[chosen]))
 
     def _radius(self, spec: ProblemSpec, width: float, size: int) -> float:
-        """Return xi_b, half of the elimination margin of the theory.
-
-        ``width`` is the largest noise bound E of the stage, and ``size`` is its L_0.
-        """
+        """Return xi_b, half of the elimination margin of the theory."""
         s, a, h = spec.states, spec.actions, spec.horizon
         length = spec.layout.rows * h * size
         floored = max(2.0, width) if width > 0.0 else 1.0
@@ -450,12 +420,9 @@ class APEVE(SDPPE):
     """APEVE (Qiao, Yin, Min and Wang 2022): SDP-PE without noise and with known rewards; not private.
 
     The learner treats the sums as exact and ignores noise. Crude and fine exploration of stage b each have
-    about K^(1 - 2^-b) users, so there are about log log K stages. With the same stages and options, the
-    results equal those of SDP-PE under ``NoPrivacy``.
+    about K^(1 - 2^-b) users, so there are about log log K stages.
 
-    The options are those of :class:`SDPPE`. Preset ``default``: elimination by data, with smaller widths
-    (heuristic). Preset ``theory``: elimination by data, with valid bounds. Preset ``paper``: elimination by
-    xi_b with C = 1; all users explore.
+    The options and presets are those of :class:`SDPPE`.
     """
 
     ignores_noise: ClassVar[bool] = True

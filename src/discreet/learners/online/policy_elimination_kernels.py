@@ -1,14 +1,12 @@
 """Values of all deterministic policies of a small problem, and the policy that visits each pair most often.
 
 A *rule* is the part of a policy for one step: it chooses a row, which is an admissible pair, for every state.
-Policies are numbered in a mixed radix system. The digit of (h, s) is the action, and the digit of (0, 0) is
-the least significant. With n_0 rules at the first step and n rules at each later step,
+With n_0 rules at the first step and n rules at each later step, the number of a policy is
 
     policy = rule_0 + n_0 (rule_1 + n (rule_2 + n (...))).
 
-Many policies have the same rules at later steps (a *suffix*) or at earlier steps (a *prefix*). Values are
-computed backward, one vector for each suffix. Occupancies are computed forward, one vector for each prefix.
-Therefore no vector is computed twice, and each policy needs a few additions instead of H S^2 multiplications.
+Values are computed backward, once for each choice of later rules (*suffix*). Occupancies are computed
+forward, once for each choice of earlier rules (*prefix*).
 """
 
 from __future__ import annotations
@@ -41,9 +39,7 @@ def evaluate_all(
 ) -> None:
     """Write into out[i] the value of policy i.
 
-    If the transition probabilities of a row sum to less than 1, the missing mass has value 0. The values of
-    the suffixes that start at step 2 are stored. The values of longer suffixes are used immediately and are
-    not stored.
+    If the transition probabilities of a row sum to less than 1, the missing mass has value 0.
 
     Parameters
     ----------
@@ -116,10 +112,10 @@ def best_visitors(
     """Find, for every row r, the active policy that visits r at step h with the largest probability.
 
     ``mass`` (prefixes, S) is the result of :func:`occupancies` for step h, ``table`` (n, S) holds the rules
-    of this step, and ``active`` (policies,) is True for active policies. The function writes into ``found``
-    (R,) the number of the policy, or -1 if no active policy chooses r. It writes into ``visits`` (R,) the
-    probability. If ``random`` is True, uniform ``coins`` (R,) in [0, 1) break ties; otherwise the policy with
-    the lowest number is found.
+    of this step, and ``active`` (policies,) is True for active policies. The function writes the number of
+    the policy into ``found`` (R,), or -1 if no active policy chooses r. It writes the probability into
+    ``visits`` (R,). If ``random`` is True, uniform ``coins`` (R,) in [0, 1) break ties; otherwise the policy
+    with the lowest number is found.
     """
     prefixes, states = mass.shape
     n, rows = table.shape[0], found.shape[0]

@@ -12,31 +12,20 @@ and c_h = G_h - b_h. The vector of a user has up to three parts:
 
 The first part is the policy gradient (REINFORCE), where e_a is the unit vector of the action. The residuals
 update the baseline. The vector is clipped to the l2 norm B (:mod:`discreet.core.vectors`), and noise is added
-once to the sum over the batch. A user is in one batch. Therefore the guarantee equals that of one noisy sum
-(parallel composition). Let g be the released mean of the gradients divided by B, and d that of the visits
-divided by v. At each release, theta changes by
+to the sum over the batch. Each user is in one batch, so the guarantee is that of one noisy sum (parallel
+composition). Let g be the released mean of the gradients divided by B, and d that of the visits divided by v.
+At each release, theta changes by
 
     eta g                                           (policy gradient),
     eta (d (diag(pi) - pi pi^T) + zeta I)^{-1} g    (natural policy gradient, for each (t, s)).
 
-**Source.** He and Zhou (2025, arXiv 2510.21060) analyse both methods as one algorithm with a fresh batch and
-one private update in each round. The unit of privacy is the user. The authors reduce the natural gradient to
-private least squares. Their theorems do not cover this module, because of these differences:
-
-- The main analysis in the paper is for horizon 1 and bounded gradients. Here any horizon is allowed, and
-  vectors are clipped.
-- The paper subtracts the reward of a second action. Here the baseline is learned.
-- Here the least squares uses noisy visits and the public matrix diag(pi) - pi pi^T.
-- Here batches grow, and logits shrink by a factor at each release. The step of the policy gradient is reduced
-  if the noise is large (``noise_limit``).
-
-The defaults were chosen on other environments than those of the reported figures
-(benchmarks/policy_gradient.md).
+**Source.** He and Zhou (2025, arXiv 2510.21060) analyse both methods. Their theorems do not cover this
+module, because horizons above 1, clipping, a learned baseline, growing batches, shrinking logits and noisy
+visits are used here.
 
 **Privacy.** The sensitivity is 2 B, derived in :mod:`discreet.core.vectors`. The guarantee depends on one
-condition (``Guarantee.rests_on``): :func:`user_vector` reads only one trajectory and public arrays. This
-function stores no data, so the condition holds. The ledger, verification and the service reject such
-guarantees.
+condition (``Guarantee.rests_on``): :func:`user_vector` reads only one trajectory and public arrays. The
+ledger, verification and the service reject such guarantees.
 """
 
 from __future__ import annotations
@@ -69,7 +58,7 @@ _LEAST_NOISE = 1e-3  # smallest noise of a released mean for the damping of natu
 
 
 def user_vector(trajectory: Trajectory, context: Context) -> Floats:
-    """Return the vector of one user before clipping. The module defines the vector.
+    """Return the vector of one user before clipping, as defined in the module docstring.
 
     trajectory : record of the user.
 
@@ -113,7 +102,7 @@ class PolicyGradientState:
 
 @dataclass(frozen=True, kw_only=True)
 class VectorGradientLearner(Knobs):
-    """Base class of both learners: schedule, query, softmax policies, and the update at a release.
+    """Base class of both policy gradient learners.
 
     The privatizer must be ``Central`` (with ``release`` "auto" or "batches") or ``NoPrivacy``.
 
@@ -175,9 +164,9 @@ class VectorGradientLearner(Knobs):
         return replace(self, stationary=stationary, batches=self.batches or batches)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
-        """Return the schedule for the problem ``spec``.
+        """Return the schedule for the problem ``spec``, with batches of growing size.
 
-        Its batches grow. Raises ``ValueError`` if the number of users is unknown.
+        Raises ``ValueError`` if the number of users is unknown.
         """
         users, growth = spec.users or 0, float(self.batch_growth or 1.0)
         shares = np.linspace(0.0, 1.0, int(self.tuned(spec).batches or 1) + 1)[:-1]
@@ -272,7 +261,7 @@ class VectorGradientLearner(Knobs):
         yield "vectors are clipped, the baseline is learned, and batches and steps are chosen by experiments"
 
     def summary(self) -> str:
-        """Return a string that lists the options. The privacy guarantee does not depend on the options."""
+        """Return a string that lists the options."""
         return summary_of(self, self.heuristics())
 
 

@@ -6,8 +6,7 @@ The first policy pi^1 is uniform. At each release, the learner computes, for h =
 
 Here r~ and P~ are the estimated rewards and transition probabilities, and beta^r + G_h beta^p is the
 exploration bonus. User k follows pi^k. The next policy pi^{k+1}(a|s) is proportional to pi^k(a|s) exp(eta
-Q_h(s, a)). Q is the optimistic value of pi^k, computed from the counts of the users before user k. If n users
-follow the policy of one release, this is equivalent to n steps, so n eta replaces eta.
+Q_h(s, a)). If n users follow the policy of one release, n eta replaces eta.
 
 - :class:`OPPO` (Efroni, Shani, Rosenberg and Mannor 2020, under the name POMD) uses exact counts.
 - :class:`PrivateUCBPO` (Chowdhury and Zhou 2021, algorithm Private-UCB-PO) uses the Hoeffding bonus of
@@ -15,10 +14,8 @@ follow the policy of one release, this is equivalent to n steps, so n eta replac
   Lambda_p / D. Its regret is O~(sqrt(S^2 A H^3 T) + S^2 A H^2 E), where E is the error of the released
   counts.
 
-V is an average over the actions of pi^k. Therefore V is an upper bound on the value of pi^k, but not on the
-optimal value V*. The theory sets eta = sqrt(2 log A / (H^2 K)). The ``default`` presets have a larger eta and
-smaller widths. These presets are a heuristic without a theorem; :mod:`discreet.learners.online.ucbvi`
-describes how they were chosen.
+V is an upper bound on the value of pi^k, but not on the optimal value V*. The theory sets eta = sqrt(2 log A
+/ (H^2 K)). The ``default`` presets have a larger eta and smaller widths, without a theorem.
 """
 
 from __future__ import annotations
@@ -59,11 +56,7 @@ class _MirrorDescent(BonusLearner):
             object.__setattr__(self, "eta", checks.real("eta", self.eta, 0.0))
 
     def memory_size(self, spec: ProblemSpec) -> int:
-        """Return 2 H R + 1, the number of floats in memory.
-
-        The memory holds H R logits, H R values Q of the current policy, and the number of users at the last
-        release.
-        """
+        """Return 2 H R + 1, the number of floats in memory: logits, Q, and the number of users."""
         return 2 * spec.horizon * spec.layout.rows + 1
 
     def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
@@ -91,8 +84,7 @@ class _MirrorDescent(BonusLearner):
 class OPPO(_MirrorDescent):
     """Optimistic policy optimization (Efroni et al. 2020) on exact counts, a non-private baseline.
 
-    The learner also accepts noisy releases. It then uses the noisy values as if they were exact counts and
-    ignores the noise distribution (class attribute ``ignores_noise``).
+    The learner also accepts noisy releases, and treats the noisy values as exact counts.
 
     Parameters
     ----------

@@ -1,8 +1,7 @@
 """Public prior model of a learner: transition probabilities and mean rewards known before the first user.
 
-A prior is public. The source can be a simulator, the literature, or an earlier private release. A prior costs
-no privacy budget and changes neither the query nor the guarantee of a run. The learner estimates the error of
-the prior from its own releases (:mod:`discreet.learners.online.prior_kernels`).
+A prior costs no privacy budget and does not change the query or the guarantee of a run. The learner estimates
+the error of the prior from its releases (:mod:`discreet.learners.online.prior_kernels`).
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ _SUM_ERROR = 1e-9
 class Prior:
     """Public model with which the default learner starts.
 
-    The prior is treated as public: the guarantee of a run does not cover the people whose data the prior
-    contains.
+    The guarantee of a run does not cover the people whose data the prior contains.
 
     Parameters
     ----------
@@ -60,7 +58,7 @@ class Prior:
     Raises
     ------
     ValueError
-        If a shape, a row, a reward or a strength is invalid. The message names the argument.
+        If a shape, a row, a reward or a strength is invalid.
     """
 
     model: Any
@@ -145,11 +143,10 @@ class Prior:
         )
 
     def packed(self, layout: Layout) -> Floats:
-        """Return the prior as the floats that compiled code reads, for the pairs of a layout.
+        """Return the prior as an array for compiled code, for the pairs of a layout.
 
         The order of the floats is that of :class:`~discreet.learners.online.prior_kernels.Given`. Raises
-        ``ValueError`` if the layout has another number of states or actions, or lacks a pair that the prior
-        has.
+        ``ValueError`` if the numbers of states or actions differ, or if the layout lacks a pair of the prior.
         """
         if self.means.shape != (layout.states, layout.actions):
             sizes = (layout.states, layout.actions)
@@ -198,8 +195,8 @@ class Prior:
         Raises
         ------
         ValueError
-            If a column is missing or unknown, a number is not valid, a line occurs twice, or the lines of a
-            pair differ in ``reward`` or ``visits``.
+            If a column is missing or unknown, a number is invalid, a line is repeated, or ``reward`` or
+            ``visits`` differs between lines of a pair.
         """
         return cls(
             *_read_columns(frame, strength, states, actions), transitions=transitions, rewards=rewards,
@@ -252,10 +249,10 @@ class Prior:
     ) -> Prior:
         """Return the prior estimated from an earlier release of counts.
 
-        The computation is post-processing of the release. The strength of a pair is n^2 / (S s^2 + n), and at
-        most 1
-        000. Here n is the estimated number of visits, and s is the standard deviation of the noise in one of
-        the S transition counts.
+        The strength of a pair is n^2 / (S s^2 + n), at most
+        1000. Here n is the estimated number of visits, and s is the standard deviation of the noise in one of
+              the S transition
+        counts.
 
         Parameters
         ----------
@@ -352,8 +349,8 @@ class Prior:
 def read_pinned(text: str, strength: float, layout: Layout) -> Prior:
     """Return the prior that an option names, with the sizes of a layout.
 
-    text : name of the file and a hash (:func:`~discreet.utils.pinned_file.pinned`). Raises ``ValueError``
-    under the conditions of :meth:`Prior.from_file`, or if the file has changed.
+    text : file name and hash (:func:`~discreet.utils.pinned_file.pinned`). Raises ``ValueError`` as
+    :meth:`Prior.from_file` does, or if the file has changed.
     """
     prior = Prior.from_file(
         pinned("prior", text).partition("#")[0], strength, states=layout.states, actions=layout.actions
@@ -386,7 +383,7 @@ def _sums_of_online(tables: Mapping[str, tuple[Floats, float]], users: int, name
     """Return the sums of an online release.
 
     tables : value and standard deviation of the noise of each family. users : number of users. name : text
-        for messages. Raises ``ValueError`` if transition counts are missing or a shape does not fit.
+        for messages.
     """
     if TRANSITIONS not in tables:
         raise ValueError(f"{name} holds {', '.join(tables) or 'nothing'}: must hold {TRANSITIONS}")

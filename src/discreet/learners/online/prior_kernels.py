@@ -1,8 +1,8 @@
 r"""Compiled combination of a public prior model with noisy estimates, by empirical Bayes.
 
 A public prior gives for each state-action pair a row of transition probabilities q (S), a mean reward, and a
-strength n (:mod:`discreet.learners.online.prior`). The row p of the true environment can differ from q by
-any amount, so its *misfit* is estimated from the data of all pairs.
+strength n (:mod:`discreet.learners.online.prior`). The difference between q and the true row p, called
+*misfit*, is estimated from the data of all pairs.
 
 **Hypotheses about a pair.** Hypothesis k = 1, 2, ... says that p - q has mean square omega_k^2 =
 min(1/2, 4^(k-1) / n). The *empty* hypothesis, index 0, says that the prior has no information about the pair.
@@ -10,8 +10,7 @@ min(1/2, 4^(k-1) / n). The *empty* hypothesis, index 0, says that the prior has 
 **Evidence.** The estimate of p has squared distance D from q, squared distance D_0 from the uniform row, and
 mean squared error e. The log density of hypothesis k is -(nu / 2) (ln(e + omega_k^2) + D / (e + omega_k^2))
 with nu = min(4, max(1, S - 1)). The log density of the empty hypothesis has 1/2 instead of omega_k^2 and D_0
-instead of D. The error of an estimate is known only approximately; therefore nu is small. Rewards have one
-dimension, and use normal densities.
+instead of D. Rewards use normal densities.
 
 **Shares.** The shares of all hypotheses over pairs are estimated by the expectation-maximisation (EM)
 algorithm. Two pseudo-pairs with the initial shares (``first_shares``) are added to the data.
@@ -20,7 +19,7 @@ algorithm. Two pseudo-pairs with the initial shares (``first_shares``) are added
 o_k = omega_k^2 / (omega_k^2 + e), and q has the rest. Under the empty hypothesis, the estimate has weight 1.
 The weight of the estimate is O = p_0 + sum p_k o_k. The error of q adds sum p_k (1 - o_k)^2 omega_k^2, and
 uncertainty about the hypothesis adds (p_0 + sum p_k o_k^2 - O^2) times the squared distance between the
-estimate and q. If q is not p, then e -> 0 makes O -> 1 at any strength, because all omega_k^2 are positive.
+estimate and q.
 """
 
 from __future__ import annotations
@@ -88,9 +87,9 @@ def scale(strength: float, k: int, widest: float) -> float:
 
 @inlined
 def count_hypotheses(strength: Floats, widest: float) -> int:
-    """Return the number of hypotheses, including the empty one.
+    """Return the number of hypotheses, including the empty one, at most _HYPOTHESES.
 
-    It is large enough for the last hypothesis to have the mean square ``widest``, but at most _HYPOTHESES.
+    widest : mean square of the last hypothesis.
 
     strength : (R,) inverse of the smallest misfit of each pair; 0 for a pair without a prior.
     """
@@ -111,7 +110,7 @@ def log_density(square: float, variance: float, directions: float) -> float:
 
 @inlined
 def first_shares(many: int, shares: Floats) -> None:
-    """Write into ``shares`` the initial shares, which do not depend on data. Their sum is 1."""
+    """Write into ``shares`` the initial shares, which do not depend on data."""
     total = 0.0
     for k in range(1, many):
         shares[k] = _FALL ** (k - 1)
@@ -169,7 +168,7 @@ def measure_rows(
 ) -> Floats:
     """Return the log densities (R, K) of rows, in the scratch space ``work``.
 
-    The four arrays (R,) are n, D, D_0 and e of the module docstring. For a pair without data, e is infinite.
+    The four arrays (R,) are n, D, D_0 and e of the module docstring.
     """
     many = count_hypotheses(strength, _WIDEST)
     logs = work[: strength.shape[0] * many].reshape(strength.shape[0], many)
@@ -187,8 +186,8 @@ def measure_rows(
 def measure_rewards(strength: Floats, misfit: Floats, near: Floats, error: Floats, work: Floats) -> Floats:
     """Return the log densities (R, K) of mean rewards, in the scratch space ``work``.
 
-    The arrays are those of :func:`measure_rows`, for mean rewards. Instead of D_0, ``near`` (R,) holds the
-    log density under the empty hypothesis.
+    ``near`` (R,) is the log density under the empty hypothesis. The other arrays are as in
+    :func:`measure_rows`, for mean rewards.
     """
     many = count_hypotheses(_REWARD_STRENGTH * strength, _WIDEST_REWARD)
     logs = work[: strength.shape[0] * many].reshape(strength.shape[0], many)

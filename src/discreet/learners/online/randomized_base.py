@@ -2,21 +2,13 @@ r"""Base of learners that explore by random draws instead of a bonus, and that n
 
 At each release, a learner draws rewards and transition probabilities from a distribution that depends on the
 counts. The next users follow the greedy policy of the drawn values. The users between two releases can be
-split into ``samples`` sub-batches, each with a separate draw. An unlucky draw then affects only some of the
-users.
+split into ``samples`` sub-batches, each with a separate draw.
 
-**Exact sums only.** The distribution is, for example, a posterior, or a normal distribution with a variance
-proportional to 1 / (N + 1). The distribution is correct only if the counts N are true numbers of visits.
-Noisy counts can be negative, and the distribution does not account for their noise. A distribution computed
-from noisy counts is not the posterior and is too narrow. Therefore ``begin``, ``query`` and ``schedule``
-reject a private budget, and ``plan`` rejects noisy sums. With ``NoPrivacy``, these learners are baselines
-without a privacy guarantee.
+The distribution is correct only for exact counts. Therefore ``begin``, ``query`` and ``schedule`` reject a
+private budget, and ``plan`` rejects noisy sums. These learners have no privacy guarantee.
 
-**Random draws** come from a NumPy generator. The key of the public random stream and the address
-(``ROLE_SAMPLES``, release, sub-batch) determine the generator. Therefore the drawn values do not depend on
-the order in which sub-batches are computed. The draws have no compiled version. Planning with the drawn
-values uses the kernel of all tabular learners
-(:func:`discreet.learners.online.tabular_planning_kernels.plan_step`).
+Each draw depends only on the key of the public random stream, the number of the release, and the number of
+the sub-batch.
 """
 
 from __future__ import annotations
@@ -45,7 +37,7 @@ from discreet.utils.random_streams_kernels import ROLE_SAMPLES, ROLE_TIES, gener
 
 @dataclass(frozen=True, eq=False)
 class RandomizedState:
-    """State of the learner between releases. It holds the sums of the latest release.
+    """State of the learner between releases.
 
     R is the number of admissible state-action pairs. T is 1 if steps are pooled, otherwise H.
 
@@ -108,8 +100,8 @@ class RandomizedLearner(Knobs):
     known_rewards : bool
         True: use the public rewards of the problem (``spec.known_rewards``).
     replan_growth : float
-        Factor by which the number of users grows from one release to the next, at least 1.0. The value 1.0
-        means a release after every user.
+        Factor by which the number of users grows from one release to the next, at least 1.0. With 1.0, there
+        is a release after every user.
     samples : int
         Number of sub-batches into which the users between two releases are split. Each sub-batch has a
         separate draw.
@@ -137,7 +129,7 @@ class RandomizedLearner(Knobs):
         return Schedule(spec.users, growth=self.replan_growth, plans="deterministic")
 
     def query(self, spec: ProblemSpec) -> CountQuery:
-        """Return the query for transition counts. The query includes reward sums unless rewards are known."""
+        """Return the query for transition counts, and for reward sums unless rewards are known."""
         self._check(spec)
         return CountQuery(
             spec.layout,
@@ -216,8 +208,7 @@ class RandomizedLearner(Knobs):
     def values(self, state: RandomizedState, part: int = 0) -> tuple[Floats, Floats]:
         """Return the drawn V (H + 1, S) and Q (H, R) of one sub-batch after the latest release.
 
-        ``part`` : number of the sub-batch, starting at 0. V and Q are sums of rewards. Repeated calls return
-        the same values, because the draw depends only on the state and ``part``.
+        ``part`` : number of the sub-batch, starting at 0. Repeated calls return the same values.
         """
         spec, rows = state.spec, state.spec.layout.rows
         drawn = self.draw(state, generator_at(state.ties, ROLE_SAMPLES, max(0, state.number), part))
@@ -232,10 +223,7 @@ class RandomizedLearner(Knobs):
         return values, q
 
     def _kernel(self) -> LearnerKernel:
-        """Return constants for a kernel without a bonus. Ties are broken at random.
-
-        Random draws provide the exploration, so no bonus is needed.
-        """
+        """Return constants for a kernel without a bonus."""
         flags = np.zeros(kernels.FLAGS, np.int64)
         flags[kernels.CAP], flags[kernels.RANDOM_TIES] = self._cap(), 1
         return LearnerKernel(kernels.VALUE_ITERATION, flags, np.zeros(kernels.KNOBS))
@@ -250,10 +238,7 @@ class RandomizedLearner(Knobs):
             yield "several users follow one policy (the theorem replans for each)"
 
     def summary(self) -> str:
-        """Return a string that lists the options and states whether the regret theorem holds for them.
-
-        The string ends with the statement that this learner has no privacy guarantee.
-        """
+        """Return a string that lists the options and states whether the regret theorem holds for them."""
         return f"{summary_of(self, self.heuristics())} There is no privacy guarantee."
 
 

@@ -1,38 +1,26 @@
 r"""Exploration by measured returns: compare the learner's return with that of a repeated action.
 
-An optimistic learner must try every state-action pair before it stops exploring. With privacy noise, each
-pair needs hundreds of users. The return of a policy is much cheaper to measure, because it is one number per
-user. This explorer has three stages.
+The explorer has three stages.
 
 1. *Probe*. In the first batch, n users follow each of the A policies "always action a". Most of the budget of
    this batch measures their returns, clipped at C = H / 20 (:class:`discreet.core.count_query.CountQuery`,
-   groups). The batch has separate noise and is not added to later batches (``Plan.forget``). The policy with
-   the largest mean return is the *anchor* if this mean is ``_FOUND`` standard deviations above 0. Otherwise,
-   the underlying learner continues with the whole budget, and the only loss is the users of the probe.
-2. *Watch*. Users follow the learner, and a share of the budget measures the *total* clipped return of these
-   users. The total is the prefix sum of a decaying stream, so its error does not grow with the number of
+   groups). The policy with the largest mean return is the *anchor* if this mean is ``_FOUND`` standard
+   deviations above 0. Otherwise, the learner continues without an anchor.
+2. *Watch*. Users follow the learner, and a share of the budget measures the total clipped return of these
    users. The debt of the learner is
 
        D = rho * (mean return of the anchor) * (number of users of the learner) - (their measured total),
 
    with rho = 1/4. Users follow the anchor while D is above an allowance B(k) = b (k / k_1)^alpha. Here k is
    the number of users, k_1 is its value at the start of this stage, and b is a few standard deviations of the
-   measured total. The method is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020) between a fixed
-   policy and a learner. A learner with almost no return is stopped, and the regret until then is at most
-   about B. A learner that improves slowly is not stopped, because rho is small and all returns above C count
-   as C. The data of the anchor's users enter the model in the same way as all other data.
-3. *Alone*. This stage begins when the return of the learner is clearly above rho times that of the anchor. No
-   more returns are released. The learner continues without the anchor and with the whole budget.
+   measured total. The method is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020).
+3. *Alone*. This stage begins when the return of the learner is clearly above rho times that of the anchor.
+   The learner continues without the anchor and with the whole budget.
 
-Regret decreases in environments where repeating some action gives a reward that the learner would otherwise
-find only after many users (RiverSwim). Regret increases in environments with two properties: a repeated
-action has a small return, and the learner's return is less than a quarter of it for the first thousand users.
-In such environments, the explorer slows the learner down. benchmarks/default_learner.md has measurements.
-There is a proof of privacy, but no regret theorem: groups, shares and policies are functions of earlier
-releases.
-
-Four parts are not from the cited papers: the returns per group, the single probe, the debt, and the last
-stage.
+Regret decreases in environments where repeating some action gives a reward that is hard to find (RiverSwim).
+Regret increases in environments where a repeated action has a small return and the learner improves slowly
+(benchmarks/default_learner.md). The privacy guarantee holds, because policies are functions of earlier
+releases. No regret theorem is known.
 """
 
 from __future__ import annotations
@@ -92,10 +80,7 @@ class Mean:
     variance: float = 0.0
 
     def add(self, value: float, users: float, variance: float) -> Mean:
-        """Return the estimate after one more measurement ``value``.
-
-        The measurement has the mean ``users`` * m and the variance ``variance``.
-        """
+        """Return the estimate after another measurement ``value``."""
         w = users / variance if variance > 0.0 else users * 1e12
         return Mean(self.exposure + w * users, self.total + w * value, self.variance + w * w * variance)
 
@@ -112,7 +97,7 @@ class Mean:
 
 @dataclass(frozen=True, eq=False)
 class ReturnsState:
-    """State of the explorer. It depends only on releases, so it is public.
+    """Public state of the explorer.
 
     Attributes
     ----------
@@ -126,12 +111,12 @@ class ReturnsState:
     mean : Mean
         Estimate of the mean return of the anchor.
     behind, assigned : pairs of (ANCHOR, LEARNER)
-        ``behind`` holds the number of users of each group in the latest measurement. Users of earlier batches
-        are weighted by the decay. ``assigned`` holds their number in the current batch.
+        ``behind`` holds the number of users of each group in the latest measurement, where users of earlier
+        batches are weighted by the decay. ``assigned`` holds their number in the current batch.
     users, debt : int and float
         Number of users who followed the learner in the watch stage, and the debt D (see the module).
     gap : float
-        Largest amount by which one more user of the learner can increase the debt.
+        Largest amount by which one user of the learner can increase the debt.
     unit : float
         Standard deviation of the noise in the return sum of one group.
     fresh, noise : float
@@ -162,10 +147,7 @@ class ReturnsState:
 
 
 def probe_users(spec: ProblemSpec) -> int:
-    """Return the number of users per action in the probe.
-
-    The result is 0 (no probe) if the problem has too few users or does not state their number.
-    """
+    """Return the number of users per action in the probe; 0 means no probe."""
     budget: Any = getattr(spec, "budget", None)
     noise = _UNKNOWN_NOISE / math.sqrt(_PROBE_SHARE)
     if budget is not None:
@@ -186,7 +168,7 @@ def probe_users(spec: ProblemSpec) -> int:
 
 
 def schedule(learner: NoiseAwareUCBVI, spec: ProblemSpec, plain: Schedule) -> Schedule:
-    """Return a schedule with the first release after the probe, and later releases as the learner needs them.
+    """Return a schedule whose first release follows the probe.
 
     ``plain`` is the schedule of the underlying learner. Without a probe, ``plain`` is returned.
     """
@@ -201,7 +183,7 @@ def schedule(learner: NoiseAwareUCBVI, spec: ProblemSpec, plain: Schedule) -> Sc
 
 
 def query(spec: ProblemSpec, plain: CountQuery) -> CountQuery:
-    """Return ``plain``, the query of the underlying learner, extended with the returns of each group.
+    """Return the query ``plain`` of the underlying learner, extended with the returns of each group.
 
     Without a probe, ``plain`` is returned.
     """
@@ -212,15 +194,12 @@ def query(spec: ProblemSpec, plain: CountQuery) -> CountQuery:
 
 
 def begin(spec: ProblemSpec, inner: LearnerState) -> ReturnsState:
-    """Return the state before the first measurement. ``inner`` is the state of the underlying learner.
-
-    The first stage is "probe". Without a probe, it is "alone".
-    """
+    """Return the state before the first measurement. ``inner`` is the state of the underlying learner."""
     return ReturnsState(inner, "probe" if probe_users(spec) else "alone")
 
 
 def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tuple[Plan, ReturnsState]:
-    """Return the next users' policy and the new state. ``state`` does not change."""
+    """Return the next users' policy and the new state."""
     if release.number != state.inner.number:
         state = _read(learner, state, release)
     if not state.queue:
@@ -248,7 +227,7 @@ def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tup
 
 # ---------------------------------------------------------------------- planning from a release
 def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> ReturnsState:
-    """Read the model data and returns of a new release. Returns the state with the next sub-batches."""
+    """Return the state after a new release, with the next sub-batches."""
     spec, newest = state.inner.spec, release.measurement
     if newest is None:
         raise ValueError("release: contains no measurement with separate noise")
@@ -276,7 +255,7 @@ def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> Re
 
 
 def _at_gain(newest: Measurement, gain: float) -> Measurement:
-    """Return the measurement rescaled to ``gain``. The weights of the learner need a constant gain."""
+    """Return the measurement rescaled to ``gain``."""
     if newest.gain == gain:
         return newest
     ratio = gain / newest.gain
@@ -293,11 +272,7 @@ def _scaled(law: Any, ratio: float) -> Any:
 
 
 def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: int) -> ReturnsState:
-    """Return the state after the probe: stage "watch" if there is an anchor, otherwise stage "alone".
-
-    The action with the largest mean return is the anchor if this mean is clearly above 0. ``users`` is the
-    number of users so far, and ``first`` is the number of users per action in the probe.
-    """
+    """Return the state after the probe: stage "watch" if there is an anchor, else "alone"."""
     returns = newest.estimates[GROUP_RETURNS]
     clip = _CLIP * state.inner.spec.horizon
     sums = returns.value[: state.inner.spec.actions] / newest.gain
@@ -310,11 +285,7 @@ def _after_probe(state: ReturnsState, newest: Measurement, users: int, first: in
 
 
 def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
-    """Return the state with the new debt of the learner, computed from the latest measurement.
-
-    The stage becomes "alone" in two cases: the learner's return is high enough, or the return of the anchor
-    is too small.
-    """
+    """Return the state with the new debt of the learner, computed from the latest measurement."""
     returns, gain = newest.estimates[GROUP_RETURNS], newest.gain
     clip, sigma = _CLIP * state.inner.spec.horizon, returns.law.std()
     behind = (
@@ -348,11 +319,7 @@ def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
 
 
 def _learners_part(state: ReturnsState, users: int, batch: int) -> int:
-    """Return the number of users in the next ``batch`` users who follow the learner.
-
-    The number is ``batch``, unless the debt is so large that it could exceed the allowance. ``users`` is the
-    number of users before the batch.
-    """
+    """Return the number of users in the next ``batch`` users who follow the learner."""
     if state.stage == "alone" or state.debt <= 0.0:
         return batch
     clip = _CLIP * state.inner.spec.horizon

@@ -7,17 +7,14 @@ Before each policy update, the learner computes, backward over steps h and for e
 
     w_h(s, a) ~ Normal(0, sigma_h^2 / (N + 1)) independently,     V_h(s) = max_a Q_h(s, a).
 
-The next users follow the greedy policy of Q. The formula is the solution of a least-squares problem in which
-each target has Gaussian noise of variance sigma_h^2. Its regulariser corresponds to one pseudo-visit with
-value p_h (Osband, Van Roy and Wen 2016).
+The next users follow the greedy policy of Q. The formula solves a least-squares problem in which each target
+has Gaussian noise of variance sigma_h^2, and one pseudo-visit has the value p_h (Osband, Van Roy and Wen
+2016).
 
 - ``preset="theory"``: p_h = 0 and sigma_h^2 = beta_k = S H^3 log(2 H S A k) / 2 before user k. Values are not
-  clipped. Worst-case regret is O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019). This preset learns almost nothing from
-  20 000 users: on RiverSwim, sqrt(beta_k) is about 600, but no value is above 20.
+  clipped. Worst-case regret is O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019).
 - ``preset="default"``: sigma_h = ``noise_const`` (H - h) and p_h = ``prior_value`` (H - h), with h from 0. Q
-  is clipped to [0, H - h]. The exploration comes mainly from the pseudo-visit, which has a value of half the
-  range. The constants were chosen on ``benchmarks.leaderboard.env_suites.TRAINING`` under ``NoPrivacy``
-  (benchmarks/baselines.py, ``--part tuning``). This preset is a heuristic without a theorem.
+  is clipped to [0, H - h]. The preset has no theorem.
 
 **Privacy.** This library states no privacy guarantee for RLSVI. Lu, Gajane, Bai and Talebi wrote "Randomized
 Least Squares Value Iteration itself is Joint Differentially Private" (arXiv 2606.01952, 2026). Their abstract
@@ -25,33 +22,23 @@ claims that tabular RLSVI "as is" is (epsilon(delta), delta)-jointly differentia
 
     epsilon(delta) = x + 2 sqrt(x log(1 / delta)),     x = 2 A K / (H^2 log(2 H S A)).
 
-:func:`claimed_epsilon` computes this epsilon. The claim is made by the authors of that paper, not by this
-library. Only the abstract was read, and the claim could not be derived. In this library, neighbouring data
-sets differ in one user's whole trajectory. Under this relation, the claim is false for the algorithm above
-with sigma_h^2 = beta_k (the logarithm in the claim is that of beta_k):
+Only the abstract was read, and the claim could not be derived. If neighbouring data sets differ in one user's
+whole trajectory, the claim is false for the algorithm above with sigma_h^2 = beta_k:
 
 1. *The variance reveals the user.* One user's first visit to a pair halves the variance of w. The Renyi
    divergence of Normal(0, v) from Normal(0, v / 2) is infinite at every order >= 2. The claimed epsilon has
-   the form of zero-concentrated differential privacy, rho + 2 sqrt(rho log(1 / delta)), which bounds the
-   divergence at every order. Therefore the claim cannot be derived by treating the table of randomised values
-   as a Gaussian mechanism.
-2. *The policies reveal the user.* Regression targets are not bounded by H, because V_{h+1} is a maximum of
-   Gaussians. Along chains of states that n users visited, V_{h+1} grows to the order of sqrt(n beta), while
-   the noise of an unvisited pair is sqrt(beta). Consider S = A = 2 with all rewards 0, and n users who stay
-   in state 1. In one data set, the next user alternates between the states 0 and 1. In the neighbouring data
-   set, this user stays in state 1. Then two more users follow, and both stay in state 0. At each even step,
-   the alternating user has changed the value of one unvisited action of state 0 by about sqrt(n beta) / 2.
-   Both later users tend to take this action. The number of steps at which they take the same action reveals
-   which trajectory the user had. For H = 200 and n = 64 (K = 67), the claim is epsilon = 0.22 at delta =
-   1e-6. A test shows that epsilon is above 1.3 with confidence 1 - 1e-6
-   (tests/learners/online/test_rlsvi.py). For larger H, the claimed epsilon decreases to 0, while the evidence
-   against it becomes stronger. Because rewards are 0, the policies do not depend on the scale of beta.
-   Therefore no choice of the constant in beta makes the claim true.
+   the form of zero-concentrated differential privacy, which needs a finite divergence at every order.
+2. *The policies reveal the user.* Along chains of states that n users visited, V_{h+1} grows to the order of
+   sqrt(n beta), while the noise of an unvisited pair is sqrt(beta). Consider S = A = 2 with all rewards 0,
+   and n users who stay in state 1. In one data set, the next user alternates between the states 0 and 1. In
+   the neighbouring data set, this user stays in state 1. Then two more users stay in state 0. At each even
+   step, the alternating user has changed the value of one unvisited action of state 0 by about sqrt(n beta) /
+   2. The number of steps at which the last two users take the same action reveals the trajectory of the user
+   before them. For H = 200 and n = 64 (K = 67), the claim is epsilon = 0.22 at delta = 1e-6. A test shows
+   that epsilon is above 1.3 with confidence 1 - 1e-6 (tests/learners/online/test_rlsvi.py). Because rewards
+   are 0, no choice of the constant in beta makes the claim true.
 
-Clipping, as in the default preset, bounds the targets, but argument 1 still holds. The noise of the default
-preset is smaller and therefore protects less. For these reasons, this learner is a baseline on exact sums
-without a privacy guarantee. For a privacy guarantee, use a learner that plans from noisy counts, because the
-sensitivity of counts is known.
+With the clipping of the default preset, argument 1 still holds.
 """
 
 from __future__ import annotations
@@ -74,8 +61,7 @@ from discreet.mechanisms.interfaces import ProblemSpec
 def claimed_epsilon(horizon: int, states: int, actions: int, users: int, delta: float) -> float:
     """Return the epsilon that arXiv 2606.01952 claims for RLSVI. It is not a privacy guarantee.
 
-    The claimed epsilon is x + 2 sqrt(x log(1 / delta)) with x = 2 A K / (H^2 log(2 H S A)) and delta in (0,
-    1). The module gives a counterexample.
+    Returns x + 2 sqrt(x log(1 / delta)) with x = 2 A K / (H^2 log(2 H S A)) and delta in (0, 1).
     """
     horizon = checks.integer("horizon", horizon, 1)
     states = checks.integer("states", states, 1)
@@ -99,8 +85,8 @@ def theory_variance(spec: ProblemSpec, user: int) -> float:
 class RLSVI(RandomizedLearner):
     """Randomised least-squares value iteration on exact counts: a non-private baseline.
 
-    The learner rejects every privatizer except ``NoPrivacy``. The noise that it draws for exploration is not
-    a privacy mechanism. :mod:`discreet.learners.online.rlsvi` also discusses the epsilon that a paper claims.
+    The learner rejects every privatizer except ``NoPrivacy``, because its exploration noise is not a privacy
+    mechanism.
 
     Parameters
     ----------
@@ -153,7 +139,7 @@ class RLSVI(RandomizedLearner):
         """Return the model estimated from the sums and one pseudo-visit, with Gaussian noise on the rewards.
 
         ``state`` : state with the sums of the latest release. ``coins`` : generator of the public random
-        stream, whose key is ``state.ties``.
+        stream.
         """
         spec = state.spec
         shape = (spec.horizon, spec.layout.rows)

@@ -1,14 +1,10 @@
-"""Compiled tables of transition probabilities that store only the successors of each row.
+"""Compiled sparse rows of transition probabilities.
 
-The Euclidean projection of a noisy row onto the probability simplex sets most entries to exactly 0. Plans
-therefore need only a few entries of each row, regardless of the number S of states.
+The Euclidean projection of a noisy row onto the probability simplex sets most entries to exactly 0. Only the
+positive entries of each row are stored. With fewer than ``FEW`` states, all entries are stored.
 
-**Sums over all states.** A plan also needs sum_s (V(s) - m)^2, the sum over all states for a value m that
-depends on the row. With the mean V' of V over states, it is sum_s (V(s) - V')^2 + S (m - V')^2. The first
-term is computed once for each step. It is a sum of squares, so the formula has no cancellation.
-
-**Few states.** With fewer than ``FEW`` states, all entries of a row are stored, and all sums are computed
-entry by entry.
+The sum over all states of (V(s) - m)^2, for a value m that depends on the row, is sum_s (V(s) - V')^2 + S (m
+- V')^2. Here V' is the mean of V over states.
 """
 
 from __future__ import annotations
@@ -25,10 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def spliced(function: F) -> F:
-    """Compile a small helper function into its callers, without a call.
-
-    A call updates the reference count of every array, which takes longer than the work on a short row.
-    """
+    """Compile a small helper function into its callers, without a call."""
     made: Any = numba.njit(inline="always", nogil=True, error_model="numpy", fastmath=False)(function)
     return made
 
@@ -37,11 +30,7 @@ FEW = 32  # With fewer states, rows are stored with all their entries.
 
 
 class Successors(NamedTuple):
-    """Rows of transition probabilities. An entry that is not stored is 0; a row without entries is uniform.
-
-    The entries ``ends[i]`` to ``ends[i + 1] - 1`` belong to row i. Both arrays of entries have room for all
-    S entries of every row.
-    """
+    """Sparse rows of transition probabilities. A row without entries is uniform."""
 
     ends: NDArray[np.int64]  # (rows + 1,)
     state: NDArray[np.int32]  # Successor of each entry, increasing within a row.
@@ -65,9 +54,7 @@ def successors(memory: Floats, rows: int, states: int) -> Successors:
 def project(table: Successors, at: int, v: Floats, i: int) -> tuple[int, float]:
     """Write the positive entries of the projection of v[i] onto the simplex into entries ``at`` and later.
 
-    Returns the number of these entries, and the level theta that was subtracted from v[i]. This is Newton's
-    method of :func:`discreet.learners.estimation.model_kernels._level`. An entry that is below the level in
-    one pass stays below it, so each pass reads only the entries that the previous pass kept.
+    Returns the number of these entries, and the level theta that was subtracted from v[i].
     """
     state, chance, states = table.state, table.chance, v.shape[1]
     high = v[i, 0]
@@ -105,7 +92,7 @@ def project(table: Successors, at: int, v: Floats, i: int) -> tuple[int, float]:
 
 @spliced
 def project_in_place(table: Successors, v: Floats, i: int) -> None:
-    """Replace v[i] by its projection onto the simplex. The first entries of ``table`` are scratch space."""
+    """Replace v[i] by its projection onto the simplex."""
     theta = project(table, 0, v, i)[1]
     for s in range(v.shape[1]):
         excess = v[i, s] - theta
@@ -150,10 +137,7 @@ def add_uniform(table: Successors, row: int, states: int) -> None:
 
 @spliced
 def middle(values: Floats, h: int) -> tuple[float, float, float]:
-    """Return three statistics of values[h] (S,), with equal weight for each state.
-
-    They are the mean, the standard deviation, and the sum of the squared deviations from the mean.
-    """
+    """Return mean, standard deviation, and sum of squared deviations from the mean, of values[h] (S,)."""
     states = values.shape[1]
     centre, square, total = 0.0, 0.0, 0.0
     for s in range(states):
@@ -171,8 +155,8 @@ def moments(
 ) -> tuple[float, float, float]:
     """Return the mean and variance of values[h] at the successor of ``row``, and a squared distance.
 
-    The squared distance is the sum over all states of the squared deviations of values[h] from its mean.
-    ``centre`` and ``square`` are the first and last result of :func:`middle`.
+    The squared distance is the sum over all states of the squared deviations of values[h] from the returned
+    mean. ``centre`` and ``square`` are the first and last result of :func:`middle`.
     """
     first, end, states = table.ends[row], table.ends[row + 1], values.shape[1]
     state, chance = table.state, table.chance

@@ -11,8 +11,8 @@ def summary_of(learner: Any, heuristics: Iterable[str], theorem: str = "") -> st
     """Return a string that lists the options of a learner and states whether the regret theorem covers them.
 
     ``heuristics`` yields one string for each option value that the theorem does not cover. ``theorem`` is the
-    scope of the theorem, for example " of Jin et al. (2020)". If the theorem covers all options, ``theorem``
-    is appended to the words "the regret theorem". It must therefore begin with a space.
+    scope of the theorem, for example " of Jin et al. (2020)". It is appended to the words "the regret
+    theorem" and must begin with a space.
     """
     said = ", ".join(
         f"{f.name}={getattr(learner, f.name)!r}"

@@ -1,12 +1,8 @@
 """Base of all tabular learners: options, schedule, query, and planning from a release.
 
-A learner is an immutable object. Its method ``plan`` converts a release to tables with one row per
-state-action pair. Then it calls the compiled functions ``plan_step`` and ``choose``. The fused simulation
-calls the same functions, so ``plan`` and the simulation give identical results.
-
-No option weakens a privacy guarantee. Most options affect only the processing of a release. The options
-``stationary``, ``derive_visits``, ``center_rewards``, ``known_rewards`` and those of the schedule affect the
-query and its release times. The privatizer sets the noise accordingly.
+The options ``stationary``, ``derive_visits``, ``center_rewards``, ``known_rewards`` and those of the schedule
+affect the query. The privatizer sets the noise accordingly. All other options only affect the processing of a
+release.
 """
 
 from __future__ import annotations
@@ -50,10 +46,9 @@ _CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CA
 
 @dataclass(frozen=True, eq=False)
 class LearnerState:
-    """State that a learner keeps between releases. It depends only on releases, so it is public.
+    """Public state that a learner keeps between releases.
 
-    R is the number of admissible state-action pairs. E is the number of explorers, which are sub-batches of
-    users with an exploring policy.
+    R is the number of admissible state-action pairs. E is the number of sub-batches whose users explore.
 
     Attributes
     ----------
@@ -66,7 +61,7 @@ class LearnerState:
     probabilities : (H, R)
         Action probabilities of a stochastic policy; 0 for deterministic policies.
     trials : (E, H, R)
-        Q of each explorer's policy.
+        Q of each exploring policy.
     """
 
     __repr__ = brief
@@ -95,7 +90,7 @@ def regular_schedule(
 
 
 def geometric_times(users: int, first: int, growth: float) -> Ints:
-    """Return the release times below ``users``: 0, ``first``, then growth by the factor ``growth``."""
+    """Return the release times 0, ``first``, and then growing by the factor ``growth``, below ``users``."""
     times, n = [0], first
     while n < users:
         times.append(n)
@@ -106,8 +101,8 @@ def geometric_times(users: int, first: int, growth: float) -> Ints:
 def batch_size(users: int, every: int | None, growth: float | None, spec: ProblemSpec) -> int:
     """Return the number of users in the batch that starts after ``users`` users.
 
-    The total number of users grows by ``every``. If ``growth`` is given, it grows by this factor, and by at
-    least 1. The total never exceeds ``spec.users``.
+    The total number of users grows by ``every``, or by the factor ``growth`` if it is given. The total never
+    exceeds ``spec.users``.
     """
     later = users + (every or 1) if growth is None else max(users + 1, math.ceil(growth * users))
     return later - users if spec.users is None else min(later, spec.users) - users
@@ -117,8 +112,7 @@ def sub_batch(release: Release, spec: ProblemSpec, sizes: Sequence[int], part: i
     """Return the index of the next sub-batch with users, and True if it is the last one.
 
     The search starts at ``part``. ``sizes`` holds the number of users of each sub-batch. Raises
-    ``ValueError`` if no sub-batch has users, or if none of the remaining sub-batches of this release has
-    users.
+    ``ValueError`` if none of the remaining sub-batches has users.
     """
     if sum(sizes) < 1:
         raise ValueError(f"release.users = {release.users}: must be below users = {spec.users}")
@@ -130,7 +124,7 @@ def sub_batch(release: Release, spec: ProblemSpec, sizes: Sequence[int], part: i
 
 @dataclass(frozen=True, kw_only=True)
 class TabularLearner(Knobs, ABC):
-    """Base class of the tabular learners. If an option is None, the value of the preset is used.
+    """Base class of the tabular learners. The preset sets each option that is None.
 
     Parameters
     ----------
@@ -140,11 +134,11 @@ class TabularLearner(Knobs, ABC):
     bonus_scale : float
         Factor of the whole bonus.
     stat_scale : float
-        Factor of the sampling terms of the bonus. These terms are proportional to 1 / sqrt(D), where D is the
-        estimated number of visits.
+        Factor of the sampling terms of the bonus, which are proportional to 1 / sqrt(D). D is the estimated
+        number of visits.
     stat_const : float or "theory"
-        Number that replaces the coefficient L of 1 / sqrt(D) in the bonus. If the logarithm in L occurs in
-        other terms too, it is replaced there by the value that corresponds to this number.
+        Number that replaces the coefficient L of 1 / sqrt(D) in the bonus. The logarithm of L is also
+        replaced in all other terms.
     constants : str
         Name of the set of constants in the bonus, see :mod:`discreet.learners.online.bonuses`.
     cap : "H-h+1", "H" or "none"
@@ -155,16 +149,14 @@ class TabularLearner(Knobs, ABC):
         Release and replan after this number of users, at least 1. The presets ``paper`` and ``theory`` use 1.
     replan_growth : float
         Alternative to ``replan_every``: release when the number of users has grown by this factor, which is
-        at least 1.0. The factor 1.0 means a release after every user. The default is 1.1 with privacy and
-        1.02 without privacy. The guarantee is the same as with a release after every user, and the noise is
-        not larger.
+        at least 1.0. With 1.0, there is a release after every user. The default is 1.1 with privacy and 1.02
+        without privacy.
     derive_visits : bool
-        True: do not query visits N, but compute them as sums of the transition counts N3 over s'. The error
+        True: compute visits N as sums of the transition counts N3 over s', instead of querying N. The error
         of N is then the sum of S noise values.
     center_rewards : bool
-        True: query sums of r - 1/2. One user can change them by half as much as sums of r. If
-        ``derive_visits`` is True too, one user changes all sums together by at most 3 H in l1 norm instead of
-        6 H. This halves the noise for the same guarantee. Both options are True by default.
+        True: query sums of r - 1/2. If ``derive_visits`` is True too, one user changes all sums together by
+        at most 3 H in l1 norm instead of 6 H. Both options are True by default.
     known_rewards : bool
         True: use the public rewards of the problem (``spec.known_rewards``), and do not query rewards.
     failure : float
@@ -173,8 +165,8 @@ class TabularLearner(Knobs, ABC):
     Raises
     ------
     ValueError
-        If an option is out of its range; the message names the option. The methods ``schedule``, ``query``
-        and ``begin`` also raise it if the options do not fit the problem.
+        If an option is out of its range. The methods ``schedule``, ``query`` and ``begin`` also raise it if
+        the options do not fit the problem.
     """
 
     bonus_scale: float | None = None
@@ -226,17 +218,11 @@ class TabularLearner(Knobs, ABC):
     # --------------------------------------------------------------------- schedule and query
     @property
     def tie_batches(self) -> int:
-        """Return the number of sub-batches of a batch that break ties independently.
-
-        The number is 1 for all learners that are not greedy.
-        """
+        """Return the number of sub-batches that break ties independently; 1 unless the learner is greedy."""
         return 1
 
     def _growth(self, spec: ProblemSpec) -> float | None:
-        """Return the factor by which the number of users grows from one release to the next.
-
-        Returns None if ``replan_every`` sets the release times.
-        """
+        """Return the growth factor of users between releases; None if ``replan_every`` is set."""
         if self.replan_growth is self.replan_every is None:
             return PLAIN_GROWTH if spec.budget is not None and not spec.budget.private else GROWTH
         return self.replan_growth
@@ -247,10 +233,7 @@ class TabularLearner(Knobs, ABC):
         return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
 
     def _exploring(self, before: int, batch: int, spec: ProblemSpec) -> Ints:
-        """Return (E,) integers: the number of users of each explorer in one batch.
-
-        before : number of users before the batch. batch : number of users in the batch.
-        """
+        """Return (E,) integers: the number of users of each exploring sub-batch in one batch."""
         return np.zeros(self.explorers, np.int64)
 
     def schedule(self, spec: ProblemSpec) -> Schedule:
@@ -290,7 +273,7 @@ class TabularLearner(Knobs, ABC):
         return 0
 
     def begin_memory(self, spec: ProblemSpec) -> Floats:
-        """Return the initial memory, (memory_size,) floats, for the time before the first release."""
+        """Return the memory before the first release, (memory_size,) floats."""
         return np.zeros(self.memory_size(spec))
 
     def work_size(self, spec: ProblemSpec) -> int:
@@ -311,7 +294,7 @@ class TabularLearner(Knobs, ABC):
     def begin(self, spec: ProblemSpec, ties: NDArray[np.uint64]) -> LearnerState:
         """Return the state before the first release.
 
-        ``ties`` : key of the public random stream that breaks ties, (2,) words.
+        ties : (2,) key of the public random stream that breaks ties.
         """
         horizon, rows, states = spec.horizon, spec.layout.rows, spec.states
         return LearnerState(
@@ -328,10 +311,9 @@ class TabularLearner(Knobs, ABC):
     def plan(
         self, state: LearnerState, release: Release, ask: Ask | None = None
     ) -> tuple[Plan, LearnerState]:
-        """Return the policy of the next users and the new state. ``state`` does not change.
+        """Return the policy of the next users and the new state.
 
-        The first call with a new release computes the values and assigns the first sub-batch. Each further
-        call with the same release assigns the next sub-batch.
+        Each call with the same release assigns a policy to the next sub-batch. ``ask`` is not used.
         """
         if release.number != state.number:
             state = self._read(state, release)
@@ -392,10 +374,7 @@ class TabularLearner(Knobs, ABC):
             yield f"several users follow one policy{when} (the theorem replans for each)"
 
     def summary(self) -> str:
-        """Return a string that lists the options and states whether the regret theorem holds for them.
-
-        The privacy guarantee never depends on the options.
-        """
+        """Return a string that lists the options and states whether the regret theorem holds for them."""
         return f"{summary_of(self, self.heuristics())} The privatizer prices them: its guarantee holds."
 
 
@@ -420,10 +399,7 @@ class BonusLearner(TabularLearner):
 
     @abstractmethod
     def _fill(self, spec: ProblemSpec, flags: Ints, knobs: Floats) -> int:
-        """Write the learner's flags and unscaled constants into the arrays, in place.
-
-        Returns the integer code of the planning method, ``VALUE_ITERATION`` or ``POLICY_OPTIMIZATION``.
-        """
+        """Write the learner's flags and unscaled constants into the arrays. Returns the planning method."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -473,8 +449,8 @@ class GreedyLearner(TabularLearner):
 class ErrorAware(BonusLearner):
     """Learner whose bonus depends on the noise distribution of the releases.
 
-    The bonus contains privacy terms Lambda / D, where D is the estimated number of visits. Lambda is computed
-    from bounds E on the noise.
+    The privacy terms of the bonus are Lambda / D. Lambda is computed from bounds E on the noise, and D is the
+    estimated number of visits.
 
     Parameters
     ----------
@@ -484,7 +460,7 @@ class ErrorAware(BonusLearner):
         Rule that computes the bounds E from the noise distribution; see
         :class:`discreet.learners.estimation.tabular_model.ErrorBounds`.
     E_z : float
-        Bound E in standard deviations of the noise. This option is used only with ``E_mode="sd"``.
+        Bound E in standard deviations of the noise, with ``E_mode="sd"``.
     noise_failure : float
         Probability that any noise exceeds its bound E, in (0, 1).
     """
@@ -535,9 +511,9 @@ class PostProcessed(ErrorAware):
         ``raw``: use the noisy counts without change. ``lp``: project them onto consistent counts
         (:mod:`discreet.learners.estimation.model_kernels`).
     form : "reward" or "cost"
-        Form of the estimates for raw counts; projected counts give the same result in both forms. Estimated
-        transition probabilities P~ from raw counts need not sum to 1. In ``cost``, the form of the papers,
-        the missing probability mass has cost 0, and the estimated reward is r~ = 1 - (N - R) / D.
+        Form of the estimates for raw counts. In ``cost``, the form of the papers, missing probability mass
+        has cost 0, and the estimated reward is r~ = 1 - (N - R) / D. For projected counts, both forms give
+        the same result.
     missing_mass : "none" or "optimistic"
         Value of the missing probability mass, for raw counts in reward form. ``none``: 0. ``optimistic``: the
         largest possible value of the later steps.

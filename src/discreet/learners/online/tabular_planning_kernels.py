@@ -1,18 +1,15 @@
 """Compiled planning that all tabular learners share. A flag selects the kind of bonus.
 
-Planning after a release has three parts. First, :mod:`discreet.learners.estimation.model_kernels` estimates
-a model from the released tables. Second, the kernel runs optimistic backward induction (value iteration), or
-evaluates the current policy optimistically (policy optimization). Third, it updates the memory of the
-learner. The Python class of a learner and the fused simulation call the same functions.
+After a release, :mod:`discreet.learners.estimation.model_kernels` estimates a model. Optimistic backward
+induction (value iteration) or optimistic policy evaluation (policy optimization) follows.
 
-R is the number of admissible state-action pairs, and a row of a table belongs to one pair. T is the number of
-step slots: 1 if the counts of all steps are pooled, otherwise H. Every bonus has the form
+R is the number of admissible state-action pairs, and a row of a table belongs to one pair. T is 1 if the
+counts of all steps are pooled, otherwise H. Every bonus has the form
 
     bonus_h(row) = outer(row) + range_h * inner(row) + a1 sqrt(Var / D) + a4 sqrt(correction / D)
 
-The values ``outer`` and ``inner`` are computed once for each slot and row. Only Bernstein bonuses have the
-last two terms. The formulas are in the modules of the learners. The constants are passed in
-``LearnerKernel.knobs``.
+Only Bernstein bonuses have the last two terms. The formulas are in :mod:`discreet.learners.online.bonuses`,
+and the constants are passed in ``LearnerKernel.knobs``.
 """
 
 from __future__ import annotations
@@ -99,10 +96,7 @@ def _mean(masses: Floats, r: int, values: Floats, h: int) -> float:
 
 @inlined
 def _long_mean(masses: Floats, r: int, values: Floats, h: int) -> float:
-    """Return sum_s masses[r, s] values[h, s], computed as four partial sums in a fixed order.
-
-    This is faster for many states, because additions to different partial sums can run in parallel.
-    """
+    """Return sum_s masses[r, s] values[h, s], computed as four partial sums in a fixed order."""
     states = masses.shape[1]
     a = b = c = d = 0.0
     whole = states - states % 4
@@ -164,8 +158,8 @@ def _widths(
 ) -> None:
     """Write the outer and inner bonus width of each row into ``outer`` and ``inner``, (T R,).
 
-    The inputs come from the model that ``estimate`` computed: masses (T R, S), and counts, inverses (values
-    1 / D) and left (missing probability mass), each (T R,). An infinite outer width means that Q is the cap.
+    masses (T R, S) and counts, inverses (1 / D) and left (missing mass), each (T R,), come from ``estimate``.
+    An infinite outer width means that Q is the cap.
     """
     rows, states = transitions.shape
     kind = lk.flags[WIDTH]
@@ -222,10 +216,7 @@ def _widths(
 
 @inlined
 def _softmax(logits: Floats, state_ptr: Ints, horizon: int, probabilities: Floats) -> None:
-    """Write action probabilities (H, R), the softmax of flat logits (H * R,) over the actions of each state.
-
-    Rows ``state_ptr[s]`` to ``state_ptr[s + 1] - 1`` are the actions of state s.
-    """
+    """Write action probabilities (H, R), the softmax of flat logits (H * R,) over actions."""
     rows = probabilities.shape[1]
     for h in range(horizon):
         for s in range(state_ptr.shape[0] - 1):
@@ -257,7 +248,7 @@ def _corrections(
     """Write the correction min(first / N + second / N^2, range^2) of each successor state s'.
 
     N is the number of visits to s' at the next step, whose rows in ``counts`` start at row ``later``. If N is
-    0, the correction is range^2. ``first`` is the constant FIRST of the learner.
+    0, the correction is range^2.
     """
     reach = float(horizon) if lk.flags[RANGE] == RANGE_HORIZON else range_left
     most = reach * reach
@@ -451,8 +442,7 @@ def choose(
     """Write the row of the greedy action at each (h, s), computed from q (H, R), into policy_rows (H, S).
 
     If several actions have exactly the same maximal value, random ties choose one of them by one uniform draw
-    from ``tie_state``; otherwise the action with the lowest index is chosen. If only one action is maximal,
-    nothing is drawn.
+    from ``tie_state``; otherwise the action with the lowest index is chosen.
     """
     random = lk.flags[RANDOM_TIES] == 1
     for h in range(horizon):
@@ -483,9 +473,9 @@ def choose(
 def part_size(users: int, exploring: Ints, parts: int, part: int) -> int:
     """Return the number of users in sub-batch ``part`` of a batch of ``users`` users.
 
-    The first ``parts`` sub-batches follow a greedy policy; one sub-batch for each of E explorers follows.
-    ``exploring`` (E,) holds the number of users of each explorer. The greedy sub-batches share the remaining
-    users as evenly as possible.
+    The first ``parts`` sub-batches follow a greedy policy; E exploring sub-batches follow. ``exploring`` (E,)
+    holds the number of users of each exploring sub-batch. The greedy sub-batches share the remaining users as
+    evenly as possible.
     """
     if part >= parts:
         return exploring[part - parts]
@@ -494,6 +484,6 @@ def part_size(users: int, exploring: Ints, parts: int, part: int) -> int:
 
 
 def part_sizes(users: int, exploring: Ints, parts: int) -> list[int]:
-    """Return the number of users in every sub-batch: the greedy sub-batches first, then the explorers'."""
+    """Return the number of users in every sub-batch, first the greedy ones and then the exploring ones."""
     users = max(users, 0)
     return [part_size(users, exploring, parts, part) for part in range(parts + exploring.shape[0])]

@@ -5,29 +5,18 @@ At each release the learner computes for h = H, ..., 1:
     Q_h = clip(r~ + P~ V_{h+1} + b_h, 0, cap_h),   Q_h = min(Q_h, Q_prev) if monotone,   V_h = max_a Q_h.
 
 Here r~ and P~ are the rewards and transition probabilities estimated from the release, b_h is the exploration
-bonus, and cap_h is the upper limit of Q at step h. Q_prev is the Q of the previous release. At the first
-release, Q_prev is the cap. The next users follow the greedy policy of Q.
-
-If the release shows that no user has visited a state-action pair, the Q of this pair is the cap. For exact
-counts, the condition is N = 0. For raw noisy counts N^, it is N^ + E1 < 1, where E1 bounds the noise of N^.
+bonus, and cap_h is the upper limit of Q at step h. Q_prev is the Q of the previous release. The next users
+follow the greedy policy of Q. A state-action pair without visits has the cap as its Q. For exact counts, the
+condition is N = 0. For raw noisy counts N^, the condition is N^ + E1 < 1, where E1 bounds the noise of N^.
 
 - :class:`UCBVI` (Azar, Osband and Munos 2017) uses exact counts and is the non-private baseline.
-  ``bonus="hoeffding"`` gives the results of :class:`PrivateUCBVI` without noise, and ``bonus="bernstein"``
-  those of :class:`DPUCBVI` without noise, with the same options. ``preset="paper"`` uses bonus 1 or 2 of Azar
-  et al.
 - :class:`PrivateUCBVI` (Chowdhury and Zhou 2021, algorithm Private-UCB-VI) uses a Hoeffding bonus. Its regret
   is O~(sqrt(S A H^3 T) + S^2 A H^2 E), where E is the error of the released counts.
 - :class:`DPUCBVI` (Qiao and Wang 2023, algorithm 1) uses a Bernstein bonus on projected counts. Its regret is
-  O~(sqrt(S A H^2 T) + S^2 A H^2 E). The main term of this bound is minimax-optimal.
+  O~(sqrt(S A H^2 T) + S^2 A H^2 E).
 
-The bonuses are in :mod:`discreet.learners.online.bonuses`. With the papers' constants, the bonuses are so
-large that Q stays at the cap for every number of users that can be simulated. The ``default`` presets use
-smaller bonuses. These presets are a heuristic without a theorem.
-
-The ``default`` presets were chosen on ten MDPs, which do not include RiverSwim. The MDPs are random MDPs and
-chains, with S from 3 to 10 and H from 5 to 20. First, the sampling options were chosen without privacy. Then
-the noise options were chosen under central privacy. If the bonus is smaller than the noise of a reward, the
-learner stops exploring; therefore even smaller constants fail on some of these MDPs.
+The bonuses are in :mod:`discreet.learners.online.bonuses`. The ``default`` presets use smaller bonuses
+without a theorem, because Q stays at the cap with the papers' constants.
 """
 
 from __future__ import annotations
@@ -143,8 +132,7 @@ def _bernstein_heuristics(learner: UCBVI | DPUCBVI) -> Iterator[str]:
 class UCBVI(GreedyLearner, BonusLearner):
     """UCB-VI (Azar et al. 2017) on exact counts, the non-private baseline.
 
-    The learner also accepts noisy releases. It then uses the noisy values as if they were exact counts and
-    ignores the noise distribution (class attribute ``ignores_noise``).
+    The learner also accepts noisy releases, and treats the noisy values as exact counts.
 
     Parameters
     ----------
@@ -212,9 +200,6 @@ class UCBVI(GreedyLearner, BonusLearner):
 class PrivateUCBVI(PostProcessed, GreedyLearner):
     """Private-UCB-VI (Chowdhury and Zhou 2021): UCB-VI on noisy counts with a Hoeffding bonus.
 
-    The bonus is L_r / sqrt(D) + Lambda_r / D + G (L_v / sqrt(D) + Lambda_p / D), with the constants of
-    :mod:`discreet.learners.online.bonuses`. The learner adds no noise: the privatizer provides privacy.
-
     Parameters
     ----------
     preset : "default", "theory", "paper" or "honest"
@@ -244,9 +229,6 @@ class PrivateUCBVI(PostProcessed, GreedyLearner):
 class DPUCBVI(PostProcessed, GreedyLearner):
     """DP-UCBVI (Qiao and Wang 2023): UCB-VI on projected noisy counts with a Bernstein bonus.
 
-    The options below refer to the four terms of the Bernstein bonus in
-    :mod:`discreet.learners.online.bonuses`.
-
     Parameters
     ----------
     preset : "default", "theory" or "paper"
@@ -254,13 +236,11 @@ class DPUCBVI(PostProcessed, GreedyLearner):
         (heuristic). ``theory``: the published constants, with cap H - h + 1. ``paper``: the published
         constants, with cap H as printed in the paper.
     corr_scale : float
-        Factor of the fourth term; 0 omits this term. The fourth term is a correction: the variance in the
-        bonus is that of an estimated V.
+        Factor of the fourth term; 0 omits this term.
     corr_const : float
         Value that replaces the constant 1000 of the fourth term.
     floor_scale : float
-        Factor of the number 1 in max(E, 1) in the third term; ``priv_scale`` is the factor of E. This option
-        has an effect only if the scaled 1 exceeds the scaled E, for example without noise.
+        Factor of the number 1 in max(E, 1) in the third term. The factor of E is ``priv_scale``.
     failure : float
         Failure probability, called beta in the paper. By default, one third of it is used for the noise
         bounds (``noise_failure``).

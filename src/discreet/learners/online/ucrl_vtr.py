@@ -13,18 +13,14 @@ the released sums of x x^T and x y. The centre c and the scale m of V_{h+1} are 
     Q_h = clip(r_h + c + <phi-bar, w_h> + bonus_scale beta_h ||phi-bar||_{Lambda_h^-1}, 0, b_h),
     V_h = max_a Q_h.
 
-The function ``repaired`` raises eigenvalues that are too small. The upper limit of Q_h is b_h. Subtracting c
-does not cause bias, because <phi_1(s, a), w_h> = 1. V is the context of the plan: each user who follows the
-plan contributes x = phi_{(V - c) / m} and y = (V(s') - c) / m. Therefore a user's targets are a function of
-earlier releases. With span targets, this is a regression with the public weights 1 / m^2. The targets then
-always use their full range, relative to the noise. The last step has no target. The query defines the
-released sums and their privacy cost. All computations here are post-processing.
+The function ``repaired`` raises eigenvalues that are too small. Subtracting c does not cause bias, because
+<phi_1(s, a), w_h> = 1. Each user who follows the plan contributes x = phi_{(V - c) / m} and y = (V(s') - c) /
+m. V is public, because it is a function of earlier releases.
 
 **Ridge.** L_h = lam + ridge x 2 std sqrt(d), where 2 std sqrt(d) is the spectral edge of the noise matrix. If
 ``ridge`` is "bound", L_h = lam + 2 Upsilon_h, where Upsilon_h is the tail bound of the noise in this release.
 If ``lam`` is "bound", lam is the square of the bound of ||x||: b^2 F01^2 for raw targets, (b F+-)^2 / 4 for
 centred targets, and F+-^2 / 4 for span targets. If ``lam`` is "horizon", lam is the published H^2 F01^2.
-Otherwise, ``lam`` is a number.
 
 **Width.** Let B = L I + G be the sum of the ridge and the noise G of a Gram matrix. All eigenvalues of B are
 above low = L - Upsilon. The noise of the response u is g. With probability 1 - failure, for all steps and
@@ -43,10 +39,10 @@ self-normalised sums applies to this norm, with the ratio det(Gram + low I) / lo
 because w is constant. For Laplace noise, Upsilon replaces the bound of this normal variable. (iii) The last
 term is at most ||g|| / sqrt(low). QED
 
-The ratio in (i) is also at most (1 + k ||x||^2 / (d low))^d after k users, and the smaller bound is used. The
-value low changes from release to release. Therefore p1 = failure / (3 H J) with J releases. With exact sums,
-low = lam does not change, and p1 = failure / H. The bound of g fails with probability failure / (3 H J). The
-bounds of Upsilon and of the normal variable each fail with probability p2 = failure / (6 H J).
+The ratio in (i) is also at most (1 + k ||x||^2 / (d low))^d after k users, and the smaller bound is used.
+With J releases, p1 = failure / (3 H J), because low changes from release to release. With exact sums, low =
+lam, and p1 = failure / H. The bound of g fails with probability failure / (3 H J). The bounds of Upsilon and
+of the normal variable each fail with probability p2 = failure / (6 H J).
 
 The bound needs low >= lam, which ``ridge="bound"`` ensures. With a smaller ridge, low = max(lam, L -
 Upsilon), and the bonus is a heuristic. The bonus is also a heuristic if ``bonus_scale`` is below 1. With
@@ -65,18 +61,15 @@ Lambda2. The quantities
     sigma^2 = clip(Var + E, var_floor M^2, var_max M^2)
 
 determine the weights of the first pair: x = phi1 / sigma and y = V-bar(s') / sigma. M is the largest range of
-the targets. The second term of E has phi2; the paper prints phi_V there. The weights 1 / sigma^2 <= 1 /
-(var_floor M^2) are a table over (s, a) in the context of the plan. The option ``var_floor`` affects the
-noise.
+the targets. The second term of E has phi2, where the paper prints phi_V.
 
 The widths beta1 and beta2 do not use variances. With ``constants="tight"``, they are the width above. With
 "published", they are the width of Bernstein's inequality, with the range of the targets as sigma. Both widths
 are multiplied by ``bonus_scale``.
 
 The width beta of the bonus is that of Bernstein's inequality with sigma = 1 (Zhou et al.). With "tight", it
-is the smaller of that width and beta1. The choice sigma = 1 requires that sigma^2 is above the variances.
-Targets of range b have variance at most b^2 / 4. If the cap var_max M^2 is below b^2 / 4, b / (2 M
-sqrt(var_max)) replaces sigma = 1. The paper has no cap, which is equivalent to the cap 3 M^2.
+is the smaller of that width and beta1. If the cap var_max M^2 is below b^2 / 4, where b is the range of the
+targets, b / (2 M sqrt(var_max)) replaces sigma = 1. The paper has no cap.
 
 **Unknown rewards** (``known_rewards=False``) use the share ``reward_share`` of the budget. Rewards are
 estimated in one of two forms. Each form gives a bonus, which is multiplied by ``bonus_scale``.
@@ -85,8 +78,7 @@ The form "features" is for environments with reward features psi (``spec.feature
 <psi, theta_h> and ||theta_h|| <= C_r. The statistics psi psi^T and psi (r - c) are solved in the same way as
 the first pair. The bound is |r - c - <psi, theta-hat>| <= beta_r ||psi||_{Lambda_r^-1}, where beta_r is the
 width above with R = 1/2 and with C_r instead of C_w. If 1 is in the span of psi, c = 1/2, and C_r + ||v|| / 2
-replaces C_w. Here v is the shortest vector with 1 = <psi, v>, and theta - v / 2 is the parameter of the
-target r - 1/2.
+replaces C_w. Here v is the shortest vector with 1 = <psi, v>.
 
 The form "tabular" uses noisy visits N and noisy sums of r - 1/2 for each pair. Let E1 and E2 bound the noise
 of visits and of sums, and let D = max(1, N + E1). D is at least the true number of visits n, and at most
@@ -94,9 +86,8 @@ max(1, n + 2 E1). Then
 
     |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H D (D + 1) / p) / (2 D)).
 
-The number of visits to a pair depends on the rewards that were observed there. Therefore Hoeffding's bound
-must hold simultaneously for every n. The failure probability for n is p / (n (n + 1)), and the sum over n is
-p.
+Hoeffding's bound must hold simultaneously for every n, because the number of visits depends on observed
+rewards. The failure probability for n is p / (n (n + 1)), and the sum over n is p.
 """
 
 from __future__ import annotations
@@ -158,8 +149,8 @@ class Regression(Solved):
 class _PairNoise:
     """Ridge and noise of one pair of statistics in one release, for each of n steps.
 
-    The module defines the symbols. ``level`` (n,) is L, ``lam`` (n,) is lam, and ``low`` (n,) is low.
-    ``width`` (n,) is the part of beta that is due to ridge and noise. ``failure`` is the failure
+    The module docstring defines the symbols. ``level`` (n,) is L, ``lam`` (n,) is lam, ``low`` (n,) is low,
+    and ``failure`` is p1. ``width`` (n,) is the part of beta that is due to ridge and noise.
     """
 
     level: Floats
@@ -197,10 +188,10 @@ class UCRLVTR(LinearLearner):
         targets, the published beta and ridge, and a new plan for every user.
     targets : "span", "centred" or "raw"
         Centre and scale of the regression targets; see
-        :class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery`. This option affects the noise.
+        :class:`~discreet.mechanisms.linear.linear_queries.MixtureQuery`. The noise depends on this option.
     clip : "remaining" or "horizon"
         Upper limit b_h of Q at step h (starting at 0). ``remaining``: H - h. ``horizon``: H, as published.
-        This option affects the noise.
+        The noise depends on this option.
     lam : float, "bound" or "horizon"
         Part of the ridge that does not depend on the noise; see :mod:`discreet.learners.online.ucrl_vtr`.
     ridge : float or "bound", optional
@@ -209,13 +200,12 @@ class UCRLVTR(LinearLearner):
     constants : "tight" or "published"
         Constants of the width beta.
     over_steps : "power", "flat" or "noise"
-        Rule that splits the budget over steps; see :mod:`discreet.mechanisms.linear.linear_queries`. This
-        option affects the noise.
+        Rule that splits the budget over steps; see :mod:`discreet.mechanisms.linear.linear_queries`.
     reward_share : float
-        Share of the budget for unknown rewards. This option affects the noise.
+        Share of the budget for unknown rewards.
     reward_form : "features" or "tabular", optional
-        Form in which unknown rewards are estimated. This option affects the noise. None: "features" if the
-        environment has reward features, otherwise "tabular".
+        Form in which unknown rewards are estimated. None: "features" if the environment has reward features,
+        otherwise "tabular". The noise depends on this option.
 
     For further options see :class:`~discreet.learners.online.linear_base.LinearLearner`.
     """
@@ -311,8 +301,7 @@ class UCRLVTR(LinearLearner):
         )
 
     def _noise(self, state: LinearState, release: Release, pair: Pair, gram: Any, vector: Any) -> _PairNoise:
-        """Compute the ridge of one pair of statistics, and the part of the width that is due to ridge and
-        noise.
+        """Compute the ridge of one pair of statistics, and the part of the width due to ridge and noise.
 
         ``gram`` and ``vector`` are the noise distributions of the sums of x x^T and of x y.
         """
@@ -352,8 +341,7 @@ class UCRLVTR(LinearLearner):
     def _failure(self, spec: ProblemSpec) -> float:
         """Return the failure probability of one sampling event at one step.
 
-        ``failure`` is divided equally over all steps and the ``EVENTS`` events at each step. If rewards are
-        not known, there is one more event.
+        ``failure`` is divided equally over all steps and the ``EVENTS`` events at each step.
         """
         events = self.EVENTS + (0 if self.known_rewards else 1)
         return float(self.failure or 0.05) / (events * spec.horizon)
@@ -361,10 +349,9 @@ class UCRLVTR(LinearLearner):
     def _published_tail(self, state: LinearState, law: Any, h: int, d: int) -> float:
         """Return the published tail bound std (4 sqrt(d) + 2 log(6 K H / p)) of the noise at step ``h``.
 
-        Here std is the largest standard deviation of the noise in the run. This maximum is sqrt(n) times that
-        of one noise term, where n is the largest number of noise terms in a released sum. This number is
-        ceil(log2 K + 1) for a tree over users, K for local noise, and J for a schedule of J releases. For
-        UCRL-VTR+, 24 replaces 6.
+        Here std is sqrt(n) times the standard deviation of one noise term, where n is the largest number of
+        noise terms in a released sum. This number is ceil(log2 K + 1) for a tree over users, K for local
+        noise, and J for a schedule of J releases. For UCRL-VTR+, 24 replaces 6.
         """
         spec = state.spec
         users = int(spec.users or 1)
@@ -381,10 +368,7 @@ class UCRLVTR(LinearLearner):
     def _sampling(
         self, spec: ProblemSpec, pair: Pair, noise: _PairNoise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
-        """Return the sampling parts of the widths ``width`` and ``plain`` of :class:`Regression`, each (n,).
-
-        ``users`` : number of users in the release. ``log_det`` (n,) : log det Lambda.
-        """
+        """Return the sampling parts of the widths ``width`` and ``plain`` of :class:`Regression`, (n,)."""
         if self.constants == "published":
             log = math.log(3 * spec.horizon / float(self.failure or 0.05))
             log += pair.dimension / 2 * math.log1p(float(spec.users or 1) * spec.horizon)
@@ -411,10 +395,10 @@ class UCRLVTR(LinearLearner):
     def planned(
         self, state: LinearState, fitted: MixtureFit, release: Release, ask: Ask | None
     ) -> PlanningResult:
-        """Compute optimistic V and Q backward over steps. Returns them with the context of the plan.
+        """Compute optimistic V and Q backward over steps, and the context of the plan.
 
         ``state`` : state after the earlier releases. ``fitted`` : result of :meth:`fitted` for ``release``.
-        ``ask`` : not used. Users' contributions already depend on V, so no further query is needed.
+        ``ask`` : not used.
         """
         spec = state.spec
         found = optimistic_action(self.query(spec).form, self._solution(spec, fitted))
@@ -449,20 +433,17 @@ class UCRLVTR(LinearLearner):
 class UCRLVTRPlus(UCRLVTR):
     """UCRL-VTR+: UCRL-VTR with a regression that is weighted by estimated variances.
 
-    With privacy, regret is usually larger than for UCRL-VTR with span targets. There are two reasons: a
-    weight reduces the signal but not the noise, and the second pair of statistics needs a share of the
-    budget.
+    With privacy, regret is usually larger than for UCRL-VTR with span targets.
 
     Parameters
     ----------
     preset : "default" or "paper"
     var_floor, var_max : float, optional
-        Smallest and largest value of sigma^2, in units of the square of the largest range of the targets.
-        ``var_floor`` affects the noise: with a smaller value, the weights adapt more, but the noise is
-        larger. None for ``var_floor``: the smaller of 1 / d and ``var_max``.
+        Smallest and largest value of sigma^2, in units of the square of the largest range of the targets. A
+        smaller ``var_floor`` increases the noise. None for ``var_floor``: the smaller of 1 / d and
+        ``var_max``.
     moment_share : float
-        Share of the weighted regression in the budget of the two value regressions. This option affects the
-        noise.
+        Share of the weighted regression in the budget of the two value regressions.
 
     For further options see :class:`UCRLVTR`.
     """
@@ -508,10 +489,7 @@ class UCRLVTRPlus(UCRLVTR):
     def _sampling(
         self, spec: ProblemSpec, pair: Pair, noise: _PairNoise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
-        """Return the sampling parts of the widths ``width`` and ``plain`` of :class:`Regression`, each (n,).
-
-        ``users`` : number of users in the release. ``log_det`` (n,) : log det Lambda.
-        """
+        """Return the sampling parts of the widths ``width`` and ``plain`` of :class:`Regression`, (n,)."""
         if pair.matrix == REWARD_GRAM:
             return super()._sampling(spec, pair, noise, log_det, users)
         second, spans = pair.matrix == SECOND_GRAM, _spans(pair)
@@ -540,8 +518,7 @@ def _features(spec: ProblemSpec) -> MixtureFeatures:
 def _reward_weights(features: MixtureFeatures) -> float:
     """Return a bound on the norm of the parameter of r - c in the features psi.
 
-    The bound is C_r, plus half of ||v|| if rewards are centred. Here v is the shortest vector with <psi, v> =
-    1.
+    The bound is C_r, plus half of the norm of the shortest v with <psi, v> = 1 if rewards are centred.
     """
     psi, bound = features.rewards, features.reward_weight_bound
     assert psi is not None
@@ -570,10 +547,7 @@ def _spans(pair: Pair) -> Floats:
 
 
 def _self_normalised(pair: Pair, noise: _PairNoise, log_det: Floats, users: int) -> Floats:
-    """Return the Hoeffding term R sqrt(2 log(1 / p) + log(ratio)) of the width, at each of n steps, (n,).
-
-    R is half of the range of y. ``ratio`` is the determinant ratio in the proof of the module.
-    """
+    """Return the Hoeffding term R sqrt(2 log(1 / p) + log(ratio)) of the width, at each of n steps, (n,)."""
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.minimum(log_det - d * np.log(noise.low), d * np.log1p(users * bound**2 / (d * noise.low)))
     return np.asarray(_spans(pair) / 2 * np.sqrt(2 * math.log(1 / noise.failure) + np.maximum(ratio, 0.0)))
@@ -582,7 +556,7 @@ def _self_normalised(pair: Pair, noise: _PairNoise, log_det: Floats, users: int)
 def _bernstein(pair: Pair, low: Floats, sigma: float | Floats, log: float, users: float) -> Floats:
     """Return the Bernstein width 8 sigma sqrt(d log(1 + k L^2 / (d low)) l) + 4 R l (Zhou et al. 2021).
 
-    Here k is ``users``, and ``log`` is l = log(4 k^2 / p). L is the bound of ||x||. R is the range of y.
+    Here k is ``users``, and ``log`` is l = log(4 k^2 / p).
     """
     d, bound = pair.dimension, np.array(pair.bounds)
     ratio = np.log1p(users * bound**2 / (d * low))

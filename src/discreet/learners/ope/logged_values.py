@@ -12,6 +12,12 @@ vectors are therefore in a box with the diagonal D, where D^2 = 1 + o^2 + k^2 + 
 s = 0), the sensitivity is M D = sqrt(2) M. The centre of the box is subtracted. Noise is added by
 :class:`~discreet.mechanisms.dataset.clipped_sum.ClippedSum` with C = D / 2, so no vector has a norm above C.
 
+*Several rows of a unit.* v is then the mean over the unit's rows. The box is convex, so the mean is in it,
+and the sensitivity is the same for any number of rows. Expectations are over units of means over their rows.
+The square of a mean is at most the mean of squares (Jensen's inequality), so variances are upper bounds,
+however the rows of a unit are correlated. The rows of a unit and their number must not depend on its earlier
+actions.
+
 **Estimates.** E[w y] is the inverse propensity score (IPS), and E[w y] / E[w] its self-normalised form
 (SNIPS).
 
@@ -56,12 +62,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet.core import checks
-from discreet.core.releases import Floats
+from discreet.core.releases import Floats, Ints
 from discreet.core.short_repr import brief
 from discreet.learners.ope.verdict import IntervalEstimate
 from discreet.mechanisms.dataset.clipped_sum import GRID
 
-__all__ = ["IntervalEstimate", "LogForecast", "LogQuestion", "LogVerdict"]
+__all__ = ["IntervalEstimate", "LogForecast", "LogQuestion", "LogVerdict", "means_of_users"]
 
 _SECOND = 0.3  # s
 _LEAST_RATE = 0.01  # smallest r
@@ -294,6 +300,22 @@ class LogQuestion:
             )
             ends.append(z * math.hypot(own, math.sqrt(max(spread, 0.0) / users)))
         return LogForecast(users, ends[0], ends[1] if self.exact else None, r)
+
+
+def means_of_users(vectors: Floats, owner: Ints) -> Floats:
+    """Return the (users, 5) means of the rows of each user.
+
+    The means are in the same box as the rows, so the sensitivity is that of one row. Only rows of the same
+    user are added, so that rounding does not depend on other users.
+
+    vectors : (n, 5).
+
+    owner : (n,) user of each row. Users are numbered from 0, and each has a row.
+    """
+    order = np.argsort(owner, kind="stable")
+    starts = np.searchsorted(owner[order], np.arange(owner.max() + 1))
+    found: Floats = np.add.reduceat(vectors[order], starts) / np.bincount(owner)[:, None]
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,11 @@ class ContextChannel(LinearChannel):
     records: ClassVar[type] = ContextRecords
     query: ContextQuery
 
+    @property
+    def separate_noise(self) -> bool:
+        """True if each batch has its own noise."""
+        return self.mechanism.stream == "batches"
+
     def check_policy(self, s: ChannelSession, plan: Plan) -> None:
         """Raise ``ValueError`` unless the policy of a plan is a finite table of coefficients (blocks, p)."""
         self.query.check_coefficients(plan.policy)

@@ -125,8 +125,8 @@ class LinearMechanism(SumMechanism):
             raise ValueError(
                 f"grid = {self.grid}: must be given with noise from source 'secure', and only then"
             )
-        if isinstance(strategy, Batches) and strategy.decay:
-            raise ValueError("strategy: batches of linear sums have no decay")
+        if isinstance(strategy, Batches) and strategy != Batches():
+            raise ValueError("strategy: batches of linear sums have no decay, and no user in several batches")
         if not isinstance(strategy, Prefixes):
             return
         walk = strategy.walk

@@ -109,7 +109,7 @@ class Budgeted(Knobs):
         weights = zip(query.row_families, (1.0 / scales).tolist(), strict=True)
         return _sensitivity(query, norm, tuple(weights))
 
-    def _laplace(self, query: SumQuery, levels: int) -> Floats:
+    def _laplace(self, query: SumQuery, levels: float) -> Floats:
         assert self.epsilon is not None
         scales = self._unit_scales(query, "l1")
         return scales * (levels * self._loss(query, "l1", scales) / self.epsilon)
@@ -130,14 +130,14 @@ class Budgeted(Knobs):
             return math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta))
         return budgets.gdp_mu(self.epsilon, self.delta)
 
-    def _gaussian(self, query: SumQuery, levels: int, mu: float) -> Floats:
+    def _gaussian(self, query: SumQuery, levels: float, mu: float) -> Floats:
         scales = self._unit_scales(query, "l2")
         return scales * (math.sqrt(levels) * self._loss(query, "l2", scales) / mu)
 
     def _options(
         self,
         query: CountQuery,
-        levels: int,
+        levels: float,
         discrete: bool,
         laplace: bool = True,
         gaussian: bool = True,
@@ -149,7 +149,8 @@ class Budgeted(Knobs):
         in one transition count of one noisy sum. If there is only one state, ``std`` is for a reward sum,
         because transitions then have no information.
 
-        levels : number of noisy sums that contain one user.
+        levels : number of noisy sums that contain one user, or the factor of mu^2 if the user's records reach
+            the same sums.
 
         discrete : True for discrete noise, which is exact.
 
@@ -167,7 +168,7 @@ class Budgeted(Knobs):
         if laplace and self.noise in ("laplace", "auto") and self.epsilon is not None:
             scales = self._laplace(query, levels)
             if not discrete and self._numerical(query, LAPLACE, discrete, fresh):
-                scales = scales * self._least(query, levels, LAPLACE, scales, None, 1.0)
+                scales = scales * self._least(query, int(levels), LAPLACE, scales, None, 1.0)
             options.append((LAPLACE, scales, math.sqrt(2) * float(scales[at])))
         if gaussian and self.noise in ("gaussian", "auto") and mu is not None:
             scales = self._gaussian(query, levels, mu)

@@ -31,7 +31,7 @@ from discreet.core.noise.noises import GAUSSIAN, LAPLACE, AdditiveNoise
 from discreet.core.query import FamilyQuery
 from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.rng import Randomness, Secure
-from discreet.core.strategies import Batches, Prefixes
+from discreet.core.strategies import MOST_PARTICIPATIONS, Batches, Prefixes
 from discreet.mechanisms.interfaces import Budget, Mechanism
 from discreet.mechanisms.local.choose_randomizer import NAMES, best_reports, weighed_error
 from discreet.mechanisms.local.randomized_response import StepReports
@@ -180,6 +180,11 @@ class Central(Budgeted, Proposes):
         Base of the logarithm in the published scale. The papers do not state the base.
     weights : tuple, optional
         Share of the budget for each family, in the order of the query. None: the shares that the query sets.
+    participations, separation : int, default 1
+        A user takes part at most ``participations`` times (1 to 100), and at least ``separation`` releases
+        apart. The budget is for all records of a user together. The caller must ensure both limits, because a
+        session does not know its users. Requires a query of counts, release "auto", "batches" or "decaying",
+        and a schedule of at least ``participations`` times ``separation`` releases.
     preset : "default" or "paper"
         ``paper``: published calibration, Laplace noise, tree, ``leaf = "user"``.
     """
@@ -192,11 +197,14 @@ class Central(Budgeted, Proposes):
     log_base: float | str | None = None
     arity: int | None = None
     tree_estimate: TreeEstimate | None = None
+    participations: int | None = None
+    separation: int | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             "noise": "auto", "calibration": "exact", "release": "auto", "leaf": "batch", "log_base": 2.0,
-            "clocks": "common", "clock_growth": 0.0, "tree_estimate": "plain",
+            "clocks": "common", "clock_growth": 0.0, "tree_estimate": "plain", "participations": 1,
+            "separation": 1,
         },
         "paper": {"noise": "laplace", "calibration": "published", "release": "tree", "leaf": "user"},
     }  # fmt: skip
@@ -253,6 +261,7 @@ class Central(Budgeted, Proposes):
             )
         if self.release == "reports":
             self._check_reports()
+        self._check_participations()
         base = math.e if self.log_base == "e" else self.log_base
         object.__setattr__(self, "log_base", checks.choice("log_base", base, (2.0, math.e)))
 
@@ -268,6 +277,43 @@ class Central(Budgeted, Proposes):
                     f"{name} = {getattr(self, name)!r}: must be {nothing!r} with release = 'reports', which "
                     "adds no noise to sums"
                 )
+
+    def _check_participations(self) -> None:
+        for name, most in (("participations", MOST_PARTICIPATIONS), ("separation", None)):
+            object.__setattr__(self, name, checks.integer(name, getattr(self, name), 1, most))
+        if self._participations == 1 and self.separation != 1:
+            raise ValueError(f"separation = {self.separation}: must be 1 with participations = 1")
+        if self._participations > 1 and self.release not in ("auto", "batches", "decaying"):
+            raise ValueError(
+                f"participations = {self.participations}: must be 1 with release = {self.release!r}"
+                f"{self._by_preset('release')}; use 'auto', 'batches' or 'decaying'"
+            )
+
+    def _check_returning(self, query: Any, schedule: Schedule | None) -> None:
+        """Raise ``ValueError`` if users can return, but not to releases of this query on this schedule.
+
+        schedule : None for a release of offline data.
+        """
+        limits = self._batches(0.0)
+        m, s = limits.participations, limits.separation
+        if m == 1:
+            return
+        if schedule is None or has_batches(schedule) or type(query) is not CountQuery or query.steered:
+            raise ValueError(
+                f"participations = {m}: must be 1 unless a session answers the same query of counts at every "
+                "release, without groups and clipped rewards"
+            )
+        releases = 0 if schedule.users is None else schedule.release_times.size - 1
+        if m * s > releases:
+            raise ValueError(
+                f"participations = {m}, separation = {s}: need at least {m * s} releases to a known number "
+                f"of users, and the schedule has {releases}"
+            )
+
+    @property
+    def _participations(self) -> int:
+        assert self.participations is not None
+        return self.participations
 
     @property
     def _correlated(self) -> bool:
@@ -293,7 +339,7 @@ class Central(Budgeted, Proposes):
     def _may_report(self) -> bool:
         """True if the budget and the options allow ``release = "reports"``."""
         pure = self.epsilon is not None and self.delta is None
-        plain = self.noise == "auto" and self.weights is None
+        plain = self.noise == "auto" and self.weights is None and self.participations == 1
         return pure and plain and self.release in ("auto", "reports")
 
     def choices(
@@ -307,6 +353,7 @@ class Central(Budgeted, Proposes):
         the releases of a factorization share noise. If ``schedule`` has a separate query for each batch, the
         result is for the last batch and ``query``. Raises ``ValueError`` if no mechanism meets the budget.
         """
+        self._check_returning(query, schedule)
         schedule = standing_batch(schedule)
         if is_linear(query):
             from discreet.mechanisms.privatizers.linear_sums import central_choices
@@ -340,7 +387,8 @@ class Central(Budgeted, Proposes):
                 found.append(self._reported(query, schedule))
         # A single release has no earlier noise with which its noise could be correlated.
         alone = schedule.final and schedule.releases == 1
-        if self._correlated or (self.release == "auto" and schedule.reads == "sums" and not alone):
+        auto = self.release == "auto" and self.participations == 1
+        if self._correlated or (auto and schedule.reads == "sums" and not alone):
             leaves = leaves_of(schedule, self.leaf or "batch")
             for release, laplace, walk in self._walks(leaves, discrete):
                 # "signed-digits" needs a pure epsilon, i.e. Laplace noise. "square-root" needs Gaussian
@@ -361,28 +409,39 @@ class Central(Budgeted, Proposes):
             if self.release in ("batches", "decaying"):
                 raise ValueError(f"users = None: release = {self.release!r} needs a known number of users")
         elif self.release in ("auto", "batches", "decaying"):
-            sizes = np.diff(schedule.release_times)
-            for decay in self._decays():
-                if decay and discrete and schedule.pooled_shares is not None:
-                    continue  # the loss by fixed-point rounding is computed for one set of scales only
-                stream = Decaying(decay)
-                name = "batches" if decay == 0.0 else "decaying"
-                rates = schedule.reads == "measurements"
-                factor = rate_std(stream, sizes) if rates else _rms_sum(stream, sizes.size)
-                for noise, scales, std in self._options(query, 1, discrete, laplace=decay == 0.0):
-                    if discrete and decay:
-                        wider = _widening(stream, query, sizes.size, scales)
-                        scales, std = scales * wider, std * wider
-                        widest = np.concatenate([scales, widest_scales(query, scales)])
-                        if not all(stream.fits(schedule.users, query.layout.horizon, b) for b in widest):
-                            continue
-                    found.append(Choice(name, decay, 1, noise, scales, std * factor))
+            found.extend(self._batch_choices(query, schedule, discrete))
         if not found:
             raise ValueError(
                 f"release = {self.release!r}, noise = {self.noise!r}: no such mechanism meets this budget "
                 f"for a learner that reads {schedule.reads}"
             )
         return sorted(found, key=lambda choice: choice.error)
+
+    def _batch_choices(self, query: CountQuery, schedule: Schedule, discrete: bool) -> Iterator[Choice]:
+        """Yield the choices with fresh noise at each release: batches and decaying sums.
+
+        If users can return, the scales for each decay include the overlap of a user's records.
+        """
+        assert schedule.users is not None
+        sizes = np.diff(schedule.release_times)
+        for decay in self._decays():
+            if decay and discrete and schedule.pooled_shares is not None:
+                continue  # the loss by fixed-point rounding is computed for one set of scales only
+            stream, batches = Decaying(decay), self._batches(decay)
+            squared = batches.column_norm("l2") ** 2
+            name = "batches" if decay == 0.0 else "decaying"
+            rates = schedule.reads == "measurements"
+            factor = rate_std(stream, sizes) if rates else _rms_sum(stream, sizes.size)
+            for noise, scales, std in self._options(
+                query, squared, discrete, laplace=decay == 0.0, fresh=batches.fresh
+            ):
+                if discrete and decay:
+                    wider = _widening(batches, query, sizes.size, scales)
+                    scales, std = scales * wider, std * wider
+                    widest = np.concatenate([scales, widest_scales(query, scales)])
+                    if not all(stream.fits(schedule.users, query.layout.horizon, b) for b in widest):
+                        continue
+                yield Choice(name, decay, self._participations, noise, scales, std * factor)
 
     def _check_linear(self) -> str:
         """Return the option ``release`` if it is available for linear sums.
@@ -482,6 +541,11 @@ class Central(Budgeted, Proposes):
         if self.release == "square-root" or (auto and not discrete and leaves <= MOST_LEAVES):
             yield "square-root", False, SquareRoot(leaves)
 
+    def _batches(self, decay: float) -> Batches:
+        """Return the strategy of batches with this decay, for users who can return."""
+        assert self.separation is not None
+        return Batches(decay, self._participations, self.separation)
+
     def _decays(self) -> tuple[float, ...]:
         if self.release == "batches":
             return (0.0,)
@@ -496,6 +560,7 @@ class Central(Budgeted, Proposes):
         mechanism for this query and schedule meets the budget.
         """
         check_source(randomness)
+        self._check_returning(query, schedule)
         if has_batches(schedule):
             from discreet.mechanisms.batch_queries import batch_mechanism
 
@@ -524,7 +589,8 @@ class Central(Budgeted, Proposes):
         if choice.walk is not None:
             strategy, fresh = Prefixes(choice.walk, self.leaf or "batch"), _fresh(choice.walk)
         else:
-            strategy, fresh = Batches(choice.decay), choice.decay == 0.0
+            strategy = self._batches(choice.decay)
+            fresh = strategy.fresh
         stated = self._stated(query, choice.drawn, randomness, fresh)
         return CountMechanism(
             query,
@@ -566,6 +632,7 @@ class Central(Budgeted, Proposes):
         query = private_query(query)
         check_source(randomness)
         check_query(query)
+        self._check_returning(query, None)
         if self.release not in ("auto", "batches") or self.calibration == "published":
             raise ValueError(
                 f"release = {self.release!r}, calibration = {self.calibration!r}: must be 'auto' or "
@@ -656,10 +723,11 @@ def _matrices(
         yield "matrix", laplace, walk
 
 
-def _widening(stream: Decaying, query: CountQuery, releases: int, scales: Floats) -> float:
+def _widening(batches: Batches, query: CountQuery, releases: int, scales: Floats) -> float:
     """Return the factor by which fixed-point rounding of a decaying sum increases the noise scales."""
     named = dict(zip(query.row_families, scales.tolist(), strict=True))
-    rounding = stream.rounding(releases, query.layout.horizon)
+    rounding = Decaying(batches.decay).rounding(releases, query.layout.horizon)
+    rounding *= math.sqrt(batches.participations) / batches.column_norm("l2")
     return joint_loss(query, "l2", named, rounding) / joint_loss(query, "l2", named)
 
 
