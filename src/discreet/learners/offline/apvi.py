@@ -505,7 +505,7 @@ class DPAPVI(_Pessimistic):
     min_visits : float
         Smallest T, as a number of visits.
     support : float
-        Number of standard deviations of noise that the estimated visits of a ``supported`` action exceed.
+        Smallest estimated visits of a ``supported`` action, in standard deviations of the noise.
         Planning does not use this option.
     stationary : bool
         True: plan with one model for all steps, from the released counts summed over steps. The environment

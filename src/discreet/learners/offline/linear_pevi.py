@@ -758,7 +758,7 @@ class _Private(Linear):
     def _step_mu(self, horizon: int, exact: bool, known_rewards: bool) -> Floats:
         """Return the (H,) budgets mu of the steps.
 
-        Their shares of mu^2 are proportional to (range of the targets)^{2/3} (1.2).
+        The share of a step in mu^2 is proportional to (range of the targets)^{2/3} (1.2).
         """
         shares = np.arange(horizon - known_rewards, -known_rewards, -1) ** (2 / 3)
         return self.total_mu(exact) * np.sqrt(shares / shares.sum())

@@ -163,7 +163,7 @@ class ReleaseFacts:
         return 1 if self.first_visits else self.layout.horizon
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts as JSON values."""
+        """Return the description as JSON values."""
         layout = self.layout
         mask = None if layout.mask is None else np.packbits(layout.mask).tobytes()
         return {
@@ -188,7 +188,10 @@ class ReleaseFacts:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> ReleaseFacts:
-        """Return the facts from the result of :meth:`to_dict`. Raises ``ValueError`` for any other input."""
+        """Return the description from the result of :meth:`to_dict`.
+
+        Raises ``ValueError`` for any other input.
+        """
         names = {part.name for part in fields(cls)} - {"layout"} | {"states", "actions", "horizon", "mask"}
         if not isinstance(table, Mapping) or set(table) != names:
             raise ValueError("facts: must be an object with exactly the keys of a release")

@@ -319,7 +319,7 @@ def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
 
 
 def _learners_part(state: ReturnsState, users: int, batch: int) -> int:
-    """Return the number of users in the next ``batch`` users who follow the learner."""
+    """Return how many of the next ``batch`` users follow the learner."""
     if state.stage == "alone" or state.debt <= 0.0:
         return batch
     clip = _CLIP * state.inner.spec.horizon

@@ -473,9 +473,9 @@ def choose(
 def part_size(users: int, exploring: Ints, parts: int, part: int) -> int:
     """Return the number of users in sub-batch ``part`` of a batch of ``users`` users.
 
-    The first ``parts`` sub-batches follow a greedy policy; E exploring sub-batches follow. ``exploring`` (E,)
-    holds the number of users of each exploring sub-batch. The greedy sub-batches share the remaining users as
-    evenly as possible.
+    The first ``parts`` sub-batches follow a greedy policy, and the last E sub-batches explore. ``exploring``
+    (E,) holds the number of users of each exploring sub-batch. The greedy sub-batches share the remaining
+    users as evenly as possible.
     """
     if part >= parts:
         return exploring[part - parts]

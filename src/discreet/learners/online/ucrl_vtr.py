@@ -69,7 +69,7 @@ are multiplied by ``bonus_scale``.
 
 The width beta of the bonus is that of Bernstein's inequality with sigma = 1 (Zhou et al.). With "tight", it
 is the smaller of that width and beta1. If the cap var_max M^2 is below b^2 / 4, where b is the range of the
-targets, b / (2 M sqrt(var_max)) replaces sigma = 1. The paper has no cap.
+targets, b / (2 M sqrt(var_max)) replaces sigma = 1. The paper does not cap sigma^2.
 
 **Unknown rewards** (``known_rewards=False``) use the share ``reward_share`` of the budget. Rewards are
 estimated in one of two forms. Each form gives a bonus, which is multiplied by ``bonus_scale``.
