@@ -3,15 +3,13 @@ r"""Learner for stationary environments: one model is fitted to all releases, an
 - *Fit*. At each release, the model is fitted to the noisy counts of all releases
   (:mod:`discreet.learners.online.joint_posterior_kernels`).
 - *Exploration*. A batch is split into sub-batches, and each sub-batch follows the optimal policy of one
-  sampled model. A sampled model is fitted to perturbed measurements, with a perturbed prior mean. In the
-  first batch, each policy repeats one action.
+  sampled model. A sampled model is fitted to perturbed measurements, with a perturbed prior mean.
 - *Query*. The learner queries transition counts per step, and rewards that are summed over steps and clipped
-  to a total of C per user. C starts at 3. Later, C is three times the released mean return. When C reaches
+  to a total of C per user. C starts at 3, and is later three times the released mean return. When C reaches
   H / 2, centred rewards per step replace the clipped sums.
-- *Misfit test*. The residuals of all transition counts are compared with the distributions of noise and
-  sampling (:func:`~discreet.learners.online.joint_posterior_kernels.misfit`). If the test shows that the
-  environment is not stationary, a :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI` receives all
-  measurements and plans all later policies.
+- *Misfit test*. If the residuals of the transition counts show that the environment is not stationary, a
+  :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI` receives all measurements and plans all later
+  policies.
 
 The privacy guarantee holds, because policies and C are functions of releases. Regret has no bound.
 

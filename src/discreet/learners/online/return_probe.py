@@ -5,7 +5,7 @@ The explorer has three stages.
 1. *Probe*. In the first batch, n users follow each of the A policies "always action a". Most of the budget of
    this batch measures their returns, clipped at C = H / 20 (:class:`discreet.core.count_query.CountQuery`,
    groups). The policy with the largest mean return is the *anchor* if this mean is ``_FOUND`` standard
-   deviations above 0. Otherwise, the learner continues without an anchor.
+   deviations above 0. Without an anchor, the stage *Alone* follows.
 2. *Watch*. Users follow the learner, and a share of the budget measures the total clipped return of these
    users. The debt of the learner is
 
@@ -14,13 +14,11 @@ The explorer has three stages.
    with rho = 1/4. Users follow the anchor while D is above an allowance B(k) = b (k / k_1)^alpha. Here k is
    the number of users, k_1 is its value at the start of this stage, and b is a few standard deviations of the
    measured total. The method is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020).
-3. *Alone*. This stage begins when the return of the learner is clearly above rho times that of the anchor.
-   The learner continues without the anchor and with the whole budget.
+3. *Alone*. When the return of the learner is clearly above rho times that of the anchor, the learner
+   continues without the anchor and with the whole budget.
 
-Regret decreases in environments where repeating some action gives a reward that is hard to find (RiverSwim).
-Regret increases in environments where a repeated action has a small return and the learner improves slowly
-(benchmarks/default_learner.md). The privacy guarantee holds, because policies are functions of earlier
-releases. No regret theorem is known.
+The privacy guarantee holds, because policies are functions of earlier releases. No regret theorem is known.
+benchmarks/default_learner.md has measurements.
 """
 
 from __future__ import annotations
