@@ -12,10 +12,10 @@ of a table, and each table of a step is one row group. The columns are:
 - ``value`` is the float64 value of the cell.
 
 The metadata of the Parquet schema have one JSON object under the key ``discreet.release``. The object
-contains ``version``, ``kind``, ``facts`` (:class:`ReleaseFacts`), ``groups``, and the SHA-256 of the last
-three together. ``groups`` lists, for each row group in order, its family, step, shape and the SHA-256 of its
-values. Hashes detect accidental damage, but not a forgery: anyone who can write the file can also write
-matching hashes. The privacy statement contains a hash of the whole file.
+contains ``version``, ``kind``, ``facts`` (:class:`ReleaseFacts`), ``groups``, and the SHA-256 of ``kind``,
+``facts`` and ``groups`` together. ``groups`` lists, for each row group in order, its family, step, shape and
+the SHA-256 of its values. Hashes detect accidental damage, but not a forgery: anyone who can write the file
+can also write matching hashes. The privacy statement contains a hash of the whole file.
 """
 
 from __future__ import annotations

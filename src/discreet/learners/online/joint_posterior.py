@@ -468,10 +468,7 @@ def _misfit(theta: Floats, evidence: Evidence, work: Scratch) -> float:
 
 
 def _single_actions(layout: Layout, samples: int) -> list[Ints]:
-    """Return the policies of the first batch, each as (H, S) rows. Each policy repeats one action.
-
-    In a state with fewer admissible actions, the policy takes the last admissible action.
-    """
+    """Return the policies of the first batch, (H, S) rows each. Each policy repeats one action."""
     policies = []
     for j in range(max(samples, layout.actions)):
         admissible = np.diff(layout.state_ptr)
@@ -483,8 +480,7 @@ def _single_actions(layout: Layout, samples: int) -> list[Ints]:
 def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[float, float], Measurement]:
     """Return the latest measurement as arrays.
 
-    Returns transition counts (H, R, S) and reward sums (H, R), with the standard deviations of their noise,
-    and then the measurement itself. Clipped reward sums are stored at step 0.
+    Returns transition counts (H, R, S), reward sums (H, R), noise deviations and the measurement.
     """
     layout, newest = state.spec.layout, release.measurement
     if newest is None:
@@ -502,8 +498,7 @@ def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[
 def _next_cut(state: JointState) -> JointState:
     """Return the state with the value of C for the next batch.
 
-    C is three times the released mean return minus one standard deviation of its noise. It is rounded up to a
-    multiple of 1/2, is at most H, and never decreases.
+    C is about three times the released mean return, is at most H, and never decreases.
     """
     evidence, horizon = state.evidence, float(state.spec.horizon)
     behind = 0.0

@@ -29,7 +29,7 @@ crude batch counts one step (:class:`~discreet.core.count_query.CountQuery`, ``s
 no factor H. The distribution of the first state must be public (``spec.initial``).
 
 There are A^(S H) deterministic policies, or A^(1 + S (H - 1)) if the first state is fixed. Unlike in the
-papers, stage b has m_0 H S A 2^(b-1) users in each of its crude and fine parts.
+papers, stage b has ``initial`` * H S A 2^(b-1) users in each of its crude and fine parts.
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -159,11 +159,7 @@ class Enumeration:
 
 
 def _rules(layout: Layout, choices: Ints) -> Rules:
-    """Return all rules, (n, S).
-
-    In state s, only the first ``choices[s]`` rows of the state are used. The choice in state 0 varies
-    fastest.
-    """
+    """Return all rules, (n, S), that use only the first ``choices[s]`` rows of each state s."""
     count = math.prod(choices.tolist())
     number, rules = np.arange(count), np.empty((count, layout.states), np.int32)
     for s, many in enumerate(choices.tolist()):

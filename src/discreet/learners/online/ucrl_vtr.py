@@ -349,9 +349,7 @@ class UCRLVTR(LinearLearner):
     def _published_tail(self, state: LinearState, law: Any, h: int, d: int) -> float:
         """Return the published tail bound std (4 sqrt(d) + 2 log(6 K H / p)) of the noise at step ``h``.
 
-        Here std is sqrt(n) times the standard deviation of one noise term, where n is the largest number of
-        noise terms in a released sum. This number is ceil(log2 K + 1) for a tree over users, K for local
-        noise, and J for a schedule of J releases. For UCRL-VTR+, 24 replaces 6.
+        Here std is the largest standard deviation of the noise in the run. For UCRL-VTR+, 24 replaces 6.
         """
         spec = state.spec
         users = int(spec.users or 1)
