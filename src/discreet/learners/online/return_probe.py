@@ -112,7 +112,7 @@ class ReturnsState:
         ``behind`` holds the number of users of each group in the latest measurement, where users of earlier
         batches are weighted by the decay. ``assigned`` holds their number in the current batch.
     users, debt : int and float
-        Number of users who followed the learner in the watch stage, and the debt D (see the module).
+        Number of users who followed the learner in the watch stage, and the debt D of the module docstring.
     gap : float
         Largest amount by which one user of the learner can increase the debt.
     unit : float
