@@ -230,10 +230,7 @@ def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
 def _rewards(table: _Table, transitions: NDArray[np.float64]) -> dict[str, Any]:
     """Return the arguments of :class:`TabularMDP` that define the rewards.
 
-    Rewards are an (S, A) array if (s, a) determines them. They are an (S, A, S) array if (s, a, s')
-    determines them. Otherwise, every (s, a, s') has a discrete reward distribution.
-
-    transitions : (S, A, S) probabilities computed from the entries of ``table``.
+    Rewards are an array if (s, a) or (s, a, s') determines them, and otherwise discrete distributions.
     """
     s, a, p, after, r = table
     support, outcome = np.unique(r, return_inverse=True)

@@ -104,7 +104,7 @@ def heavy_riverswim(
 
 
 def _student(nu: float, mean: float, scale: float) -> Callable[[Floats], Floats]:
-    """Return C for ``mean`` plus ``scale`` times Student's t with index ``nu``."""
+    """Return C(k) = E max(X - k, 0) for X = ``mean`` + ``scale`` * Student's t with index ``nu``."""
     from scipy.special import gammaln, stdtr
 
     log_density = gammaln((nu + 1.0) / 2.0) - gammaln(nu / 2.0) - 0.5 * math.log(nu * math.pi)
@@ -118,7 +118,7 @@ def _student(nu: float, mean: float, scale: float) -> Callable[[Floats], Floats]
 
 
 def _pareto(nu: float, mean: float, scale: float) -> Callable[[Floats], Floats]:
-    """Return C for ``mean`` times a Pareto variable with mean 1; ``scale`` is not used."""
+    """Return C(k) = E max(X - k, 0) for X = ``mean`` times a Pareto variable with mean 1."""
 
     def beyond(k: Floats) -> Floats:
         if mean == 0.0:

@@ -1,4 +1,4 @@
-"""Notice that kernels are being compiled, printed once per run."""
+"""Message that kernels are being compiled, printed once per run."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def privacy_words(guarantee: Any) -> str:
 
 
 def said_options(options: Mapping[str, Any], *first: str | None) -> str:
-    """Return the text of a label that states preset and options, such as `` (paper, bonus_scale=0.1)``."""
+    """Return the part of a label that states preset and options, such as `` (paper, bonus_scale=0.1)``."""
     bare = [name.rpartition(".")[2] for name in options]
     given = [
         f"{name if short == 'preset' or bare.count(short) > 1 else short}={value}"

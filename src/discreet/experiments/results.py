@@ -54,7 +54,7 @@ def _seeds(count: int) -> str:
 
 @dataclass(frozen=True)
 class About:
-    """Description that all seeds of a run share.
+    """Names, options, reference values and privacy guarantee of a run.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class About:
 
     @property
     def statement(self) -> str:
-        """Guarantee as text, with the note."""
+        """Privacy guarantee as text, followed by ``privacy_note``."""
         return " ".join(filter(None, (self.guarantee.statement, self.privacy_note)))
 
     def to_json(self) -> dict[str, Any]:

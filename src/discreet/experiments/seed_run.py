@@ -99,7 +99,7 @@ class PreparedRun(Protocol):
 
 
 class SharedFacts(Protocol):
-    """Interface of the description of a result; see :class:`~discreet.experiments.results.About`."""
+    """Interface of the names and options of a result; see :class:`~discreet.experiments.results.About`."""
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -135,7 +135,7 @@ class FinishedRun(Protocol):
 
     @property
     def about(self) -> SharedFacts:
-        """Description that all seeds share."""
+        """Names, options and reference values of the run."""
 
     @property
     def guarantee(self) -> Guarantee:

@@ -76,7 +76,7 @@ _clock = time.perf_counter
 
 
 def recorded(candidates: Ints, most: int = MAX_RECORDED) -> Ints:
-    """Return at most ``most`` of the ascending candidates, log-spaced, including the last candidate."""
+    """Select at most ``most`` log-spaced values of ``candidates``, including the last value."""
     if candidates.size <= most:
         return candidates
     wanted = np.geomspace(1.0, float(candidates[-1]), most)

@@ -5,16 +5,13 @@ user's successor or reward is drawn from an alias table (Walker 1977, Vose 1991)
 many users, :func:`flow` draws how many users move from each row to each successor, as a sequence of
 conditional binomials.
 
+Helper functions that take arrays must have no branches and no loops; otherwise Numba updates reference
+counts at every call.
+
 Alias tables. A row with k entries has k columns. The high half of the product of the word and k selects the
 column, and the low half w selects one of the two entries of this column. The condition ``(w | 1) <= t`` holds
 with probability t / 2^64 for even t, never for t = 0, and always for t = 2^64 - 1. Therefore probabilities 0
 and 1 are exact, and all others are exact within k 2^-63.
-
-Random words. A step of an episode uses one word for the transition and, unless rewards are deterministic, one
-word for the reward. A stochastic policy uses one word per step from a separate stream.
-
-Helper functions that take arrays must have no branches and no loops; otherwise Numba updates reference counts
-at every call, which takes more time than the draw.
 
 Correctness of :func:`flow`. Users in the same state move independently and are exchangeable, so the counts of
 their successors are multinomial. Induction on the steps gives the joint distribution.

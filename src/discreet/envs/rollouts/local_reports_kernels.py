@@ -28,10 +28,9 @@ def report_flow(
     """Draw the reported records of n users with the same policy, and write their counts into arrays.
 
     ``moves (H, R, S)`` is overwritten with the number of reported transitions. ``bits (H, R, 2)`` is
-    overwritten with the number of reported rewards, which are rounded at random to 0 or 1. ``step_visits (H,
-    R)`` is overwritten with the visits of all users. The initial states of all users are added to ``starts
-    (S,)``. ``work`` is work space of :func:`work_size` int64. ``steps`` is the number of reports of each
-    user.
+    overwritten with the number of reported rewards, rounded at random to 0 or 1. ``step_visits (H, R)`` is
+    overwritten with the visits of all users. The initial states are added to ``starts (S,)``. ``work`` has
+    :func:`work_size` int64. ``steps`` is the number of reports of each user.
     """
     row_ptr, successor, ratio = world.row_ptr, world.successor, world.ratio
     threshold, alias, state_ptr = world.threshold, world.alias, world.state_ptr

@@ -173,7 +173,7 @@ def played_counts(
 
 
 def _crowd(mdp: TabularMDP, counts: Mapping[str, Floats], names: Any = None) -> SimulatedUsers:
-    """Return a batch with the sums ``counts[name]`` for each name in ``names``."""
+    """Return the sums ``counts[name]`` for each name in ``names``, or for all names."""
     sums = counts if names is None else {name: counts[name] for name in names}
     return SimulatedUsers(sums, counts["starts"], mdp.layout.to_rows(counts["step_visits"]))
 

@@ -68,8 +68,7 @@ def assemble(
 
     ``cells`` contains visits (if they were released), transitions and rewards, in this order. The tables
     visits (T, R), transitions (T, R, S) and reward_sums (T, R) are overwritten. If visits were not released,
-    they are computed as sums of transitions over successors. Centred reward sums Rc are converted to R = Rc +
-    N / 2. If no rewards were released, reward_sums is 0.
+    they are sums of transitions over successors. Centred reward sums Rc are converted to R = Rc + N / 2.
     """
     slots, rows, states = transitions.shape
     at = 0

@@ -4,8 +4,7 @@ Sources: Yin and Wang 2021 (APVI, no privacy) and Qiao and Wang 2023, "Offline R
 algorithm 1 (DP-APVI).
 
 Notation: n^ is the released number of visits to (h, s, a). n^(s') is the released number of transitions from
-(h, s, a) to s'. Their noise has standard deviations sigma_v and sigma_t. The upper limit of values at step h
-is b_h = H - h + 1.
+(h, s, a) to s'. The upper limit of values at step h is b_h = H - h + 1.
 
 1. Visits and transitions are combined by least squares (``combine``), then truncated at 0.
 2. For each (h, s, a), the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
@@ -18,29 +17,24 @@ is b_h = H - h + 1.
        Gamma = c1 sqrt(Var_{P~}(V_{h+1}) iota / max(n~ - T, 1)) + (c2 S E + c3) H iota / n~          (1)
        Q_h = clip(r + P~ V_{h+1} - Gamma, 0, b_h) if supported, else 0;   V_h = max_a Q_h,
 
-   The policy takes an action with the largest Q_h. ``pessimism="hoeffding"`` uses H instead of the standard
-   deviation of V_{h+1}. With ``reward_floor``, Q_h is at least a known r for all pairs. If rewards are
-   unknown, Gamma has the additional term
+   ``pessimism="hoeffding"`` uses H instead of the standard deviation of V_{h+1}. With ``reward_floor``, Q_h
+   is at least a known r for all pairs. If rewards are unknown, Gamma has the additional term
 
        (c1 / sqrt 2) sqrt(iota / (2 max(n~ - T, 1))) + c4 (E_r + E / 2) / n~                           (2)
 
-   The first summand follows from Hoeffding's inequality, the second from |R~ - R| <= E_r.
-
 With probability 1 - p, E / 2 bounds the noise of every cell of visits and transitions, and E_r bounds the
-noise of rewards. In the paper (``E_mode="published"``), with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H
-log(4 H S^2 A / p) / rho). With Laplace noise of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p).
-``E_mode="quantile"`` computes E from the exact noise distribution of the release instead.
+noise of rewards. In the paper (``E_mode="published"``), with rho-zCDP, the noise variance of a count is 2 H /
+rho, and E = 4 sqrt(H log(4 H S^2 A / p) / rho). With Laplace noise of scale 4 H / epsilon, E = (8 H /
+epsilon) log(2 H S^2 A / p). ``E_mode="quantile"`` computes E from the exact noise distribution of the release
+instead.
 
 **Sensitivity** (:mod:`discreet.core.count_query`). Suppose that one trajectory is replaced. Then at every
 step, one cell of each table decreases by 1, and another cell increases by 1. Therefore the l2 sensitivity is
 sqrt(2 H) per table and sqrt(4 H) in all, and the l1 sensitivity is 4 H.
 
-**Correction to the paper.** The paper's penalty is 0 if E = 0. Here the penalty has the additional term c3 H
-iota / n~, c3 = 7/3, of the empirical Bernstein inequality.
-
-**Derived visits.** If visits are not released (``visits="derived"``), each visit count is the sum of S
-transition counts, and the noise variance of a transition count is halved. Then sigma_v^2 is S H / rho instead
-of 2 H / rho.
+**Difference from the paper.** The penalty has the additional term c3 H iota / n~, c3 = 7/3, of the empirical
+Bernstein inequality. If visits are not released (``visits="derived"``), each visit count is the sum of S
+transition counts. The noise variance of a visit count is then S H / rho instead of 2 H / rho.
 
 **Pessimism.** With ``preset="theory"``, V_1 is at most the value of the policy. The bound fails with
 probability at most p because of noise, and at most p because of sampling. The constants of
@@ -505,7 +499,7 @@ class DPAPVI(_Pessimistic):
     min_visits : float
         Smallest T, as a number of visits.
     support : float
-        Number of standard deviations of noise that the estimated visits of a ``supported`` action exceed.
+        Smallest estimated visits of a ``supported`` action, in standard deviations of the noise.
         Planning does not use this option.
     stationary : bool
         True: plan with one model for all steps, from the released counts summed over steps. The environment

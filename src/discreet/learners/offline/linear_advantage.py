@@ -166,11 +166,7 @@ def _fitted(
 ) -> tuple[float, Floats]:
     """Return the logarithm of the marginal likelihood, without constants, and the posterior mean (A, p).
 
-    gram, response : matrices without negative eigenvalues (A, p, p), and responses (A p,).
-
     noise : noise variances of the entries of ``gram`` by action, and of ``response``.
-
-    prior : (A, A) prior covariance of one coefficient over actions.
     """
     blocks, p = gram.shape[:2]
     one, at = np.eye(p), [slice(a * p, (a + 1) * p) for a in range(blocks)]

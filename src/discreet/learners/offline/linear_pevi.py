@@ -700,11 +700,9 @@ class VAPVI(_VarianceAware):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return the queries without noise, from the last step to the first.
+        """Return the queries without noise, from the last step to the first, with four queries per step.
 
-        Each step queries the Gram matrix, the response of V^2, the response of V, and the weighted Gram
-        matrix with its response. See :meth:`questions` for the arguments; ``exact`` and ``episodes`` are not
-        used.
+        See :meth:`questions` for the arguments; ``exact`` and ``episodes`` are not used.
         """
         found: list[Question] = []
         for h, high in _targets(layout, known_rewards):
@@ -758,7 +756,7 @@ class _Private(Linear):
     def _step_mu(self, horizon: int, exact: bool, known_rewards: bool) -> Floats:
         """Return the (H,) budgets mu of the steps.
 
-        Their shares of mu^2 are proportional to (range of the targets)^{2/3} (1.2).
+        The share of a step in mu^2 is proportional to (range of the targets)^{2/3} (1.2).
         """
         shares = np.arange(horizon - known_rewards, -known_rewards, -1) ** (2 / 3)
         return self.total_mu(exact) * np.sqrt(shares / shares.sum())
@@ -1007,11 +1005,9 @@ class DPVAPVI(_VarianceAware, _Private):
     def _learning(
         self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
-        """Return the queries, from the last step to the first.
+        """Return the queries, from the last step to the first, with four queries per step.
 
-        Each step queries the Gram matrix, the response of V^2, the response of V, and the weighted Gram
-        matrix with its response. See :meth:`questions` for the arguments; ``episodes`` is used only if
-        ``noise`` is "published".
+        See :meth:`questions` for the arguments; ``episodes`` is used only if ``noise`` is "published".
         """
         steps = list(_targets(layout, known_rewards))
         reward = not known_rewards

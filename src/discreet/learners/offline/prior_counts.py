@@ -94,7 +94,7 @@ class PriorVisits(NamedTuple):
 def _limit(
     strength: Floats, off: Floats, due: Floats, free: Floats, cells: int, seen: NDArray[np.bool_]
 ) -> Floats:
-    """Return the strengths, each at most the limit. ``off`` and ``due`` are d and e of the module."""
+    """Return strengths up to the limit. ``off`` and ``due`` are d and e of the module docstring."""
     weights = np.where(seen & (strength > 0.0), 1.0 / np.maximum(due, 1e-12) ** 2, 0.0)
     if not weights.any():
         return strength

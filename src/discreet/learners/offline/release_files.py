@@ -1,24 +1,21 @@
 r"""Release files: noisy sums, their noise distributions and the guarantee. Files are read one step at a time.
 
-``release.parquet`` contains everything that was released about users' data. ``pandas.read_parquet`` reads the
-file. Each table of a step is one row group. The columns are:
+``release.parquet`` contains everything that was released about users' data. Each row of the file is one cell
+of a table, and each table of a step is one row group. The columns are:
 
 - ``family`` is the name of the table, for example ``visits`` or ``transition_counts``.
 - ``step`` is h, starting at 0.
 - In a release of counts, ``state``, ``action`` and ``next_state`` identify the cell. Only admissible pairs
-  are included. Rows are sorted by state, then action, then next state. ``next_state`` is null if the table
-  has no next states.
+  are included. ``next_state`` is null if the table has no next states.
 - In all other releases, ``i`` and ``j`` are the indices of the cell in its table. An index is null if the
   table has fewer dimensions.
 - ``value`` is the float64 value of the cell.
 
 The metadata of the Parquet schema have one JSON object under the key ``discreet.release``. The object
-contains ``version``, ``kind``, ``facts`` (:class:`ReleaseFacts`) and ``groups``. ``groups`` lists, for each
-row group in order, its family, step, shape and the SHA-256 of its values. Hashes detect accidental damage,
-but not a forgery: anyone who can write the file can also write matching hashes. The privacy statement
-contains a hash of the whole file.
-
-A file is written under a temporary name, and renamed when it is complete and on disk.
+contains ``version``, ``kind``, ``facts`` (:class:`ReleaseFacts`), ``groups``, and the SHA-256 of ``kind``,
+``facts`` and ``groups`` together. ``groups`` lists, for each row group in order, its family, step, shape and
+the SHA-256 of its values. Hashes detect accidental damage, but not a forgery: anyone who can write the file
+can also write matching hashes. The privacy statement contains a hash of the whole file.
 """
 
 from __future__ import annotations
@@ -163,7 +160,7 @@ class ReleaseFacts:
         return 1 if self.first_visits else self.layout.horizon
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts as JSON values."""
+        """Return the description as JSON values."""
         layout = self.layout
         mask = None if layout.mask is None else np.packbits(layout.mask).tobytes()
         return {
@@ -188,7 +185,10 @@ class ReleaseFacts:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> ReleaseFacts:
-        """Return the facts from the result of :meth:`to_dict`. Raises ``ValueError`` for any other input."""
+        """Return the description from the result of :meth:`to_dict`.
+
+        Raises ``ValueError`` for any other input.
+        """
         names = {part.name for part in fields(cls)} - {"layout"} | {"states", "actions", "horizon", "mask"}
         if not isinstance(table, Mapping) or set(table) != names:
             raise ValueError("facts: must be an object with exactly the keys of a release")

@@ -3,15 +3,13 @@ r"""Learner for stationary environments: one model is fitted to all releases, an
 - *Fit*. At each release, the model is fitted to the noisy counts of all releases
   (:mod:`discreet.learners.online.joint_posterior_kernels`).
 - *Exploration*. A batch is split into sub-batches, and each sub-batch follows the optimal policy of one
-  sampled model. A sampled model is fitted to perturbed measurements, with a perturbed prior mean. In the
-  first batch, each policy repeats one action.
+  sampled model. A sampled model is fitted to perturbed measurements, with a perturbed prior mean.
 - *Query*. The learner queries transition counts per step, and rewards that are summed over steps and clipped
-  to a total of C per user. C starts at 3. Later, C is three times the released mean return. When C reaches
+  to a total of C per user. C starts at 3, and is later three times the released mean return. When C reaches
   H / 2, centred rewards per step replace the clipped sums.
-- *Misfit test*. The residuals of all transition counts are compared with the distributions of noise and
-  sampling (:func:`~discreet.learners.online.joint_posterior_kernels.misfit`). If the test shows that the
-  environment is not stationary, a :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI` receives all
-  measurements and plans all later policies.
+- *Misfit test*. If the residuals of the transition counts show that the environment is not stationary, a
+  :class:`~discreet.learners.online.noise_aware.NoiseAwareUCBVI` receives all measurements and plans all later
+  policies.
 
 The privacy guarantee holds, because policies and C are functions of releases. Regret has no bound.
 
@@ -470,10 +468,7 @@ def _misfit(theta: Floats, evidence: Evidence, work: Scratch) -> float:
 
 
 def _single_actions(layout: Layout, samples: int) -> list[Ints]:
-    """Return the policies of the first batch, each as (H, S) rows. Each policy repeats one action.
-
-    In a state with fewer admissible actions, the policy takes the last admissible action.
-    """
+    """Return the policies of the first batch, (H, S) rows each. Each policy repeats one action."""
     policies = []
     for j in range(max(samples, layout.actions)):
         admissible = np.diff(layout.state_ptr)
@@ -485,8 +480,7 @@ def _single_actions(layout: Layout, samples: int) -> list[Ints]:
 def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[float, float], Measurement]:
     """Return the latest measurement as arrays.
 
-    Returns transition counts (H, R, S) and reward sums (H, R), with the standard deviations of their noise,
-    and then the measurement itself. Clipped reward sums are stored at step 0.
+    Returns transition counts (H, R, S), reward sums (H, R), noise deviations and the measurement.
     """
     layout, newest = state.spec.layout, release.measurement
     if newest is None:
@@ -504,8 +498,7 @@ def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[
 def _next_cut(state: JointState) -> JointState:
     """Return the state with the value of C for the next batch.
 
-    C is three times the released mean return minus one standard deviation of its noise. It is rounded up to a
-    multiple of 1/2, is at most H, and never decreases.
+    C is about three times the released mean return, is at most H, and never decreases.
     """
     evidence, horizon = state.evidence, float(state.spec.horizon)
     behind = 0.0

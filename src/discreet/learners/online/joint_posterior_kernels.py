@@ -439,11 +439,7 @@ def misfit(evidence: Evidence, work: Scratch) -> float:
 
     ``work`` must hold the prediction. The statistic is the sum of Z^2 - 1 over all (h, s, a, s'), divided by
     its standard deviation. Z is the weighted sum over releases of the residuals of one count, divided by its
-    standard deviation. The variance of the weighted sum is that of noise, plus that of sampling, plus a
-    tolerance for the error of the fit.
-
-    The variance of this sum is 2 for each Z, plus the excess kurtosis of the noise, plus 2 (H - 1) times the
-    squared share of sampling in the variance.
+    standard deviation.
     """
     model, seen = work.model, work.seen
     releases, horizon, rows = seen.shape

@@ -139,10 +139,10 @@ class LinUCB(Knobs):
     def plan(self, state: ProblemSpec, release: Release, ask: Ask | None = None) -> tuple[Plan, ProblemSpec]:
         """Return the next plan and the state, which does not change.
 
-        The policy of a plan is theta. The entry "random" (1,) of the context is 1 before the first release.
-        Later, the context has the entry "bonus" (blocks, p, p), and the bonus of an action is sqrt(phi bonus
-        phi). For LinTS the entry is named "root". ``ask`` is not used. Raises ``ValueError`` if no user is
-        left.
+        The field ``policy`` of a plan is theta. The context has the entry "random" (1,), which is 1 before
+        the first release. Later, the context also has the entry "bonus" (blocks, p, p), or "root" for LinTS.
+        The bonus of an action is sqrt(phi bonus phi). ``ask`` is not used. Raises ``ValueError`` if no user
+        is left.
         """
         assert state.users is not None
         size = min(self._after(release.users, state.users), state.users) - release.users

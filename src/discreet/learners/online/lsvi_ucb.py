@@ -10,27 +10,21 @@ The option ``response`` selects the computation of ``estimate_h``.
 
 * ``"requery"``: the estimate is c + phi^T Lambda^-1 u, where c is the centre of the targets and u is the sum
   of phi (r + V_{h+1}(s') - c) over all users so far. The session computes a noisy u for each V (argument
-  ``ask``). Each of J rounds of queries gets 1 / J of the budget for responses. Without privacy and with c =
-  0, the learner is LSVI-UCB.
+  ``ask``). Each of J rounds of queries gets 1 / J of the budget for responses.
 * ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released with the Gram matrix. The
-  estimate is r^ + P^ V (:func:`~discreet.learners.estimation.linear_regression.model_values`). A new V needs
-  no further query. The error of M V grows with ||V - mean V||_2, so this form is suitable for small S.
+  estimate is r^ + P^ V (:func:`~discreet.learners.estimation.linear_regression.model_values`). The error of M
+  V grows with ||V - mean V||_2, so this form is suitable for small S.
 
-**Centring** (subtracting c from the targets) does not cause bias if 1 is in the span of the features. For
-pairs without data, the prediction is c.
-
-**Stationary problems.** With ``stationary=True``, the released sums are added over the steps 0 to H - 2. The
-form "requery" does not support ``stationary=True``.
+Centring (subtracting c from the targets) does not cause bias if 1 is in the span of the features.
 
 **First batch.** Until the first release, users act at random. After n users, a Gram matrix has a mean
 eigenvalue of about n x, where x is the mean of ||phi||^2 / d over all pairs. Let m be the number of users at
 which this eigenvalue is 2.4 times the spectral edge of the noise; in the form "requery", m is doubled. The
 first release is made after max(m, sqrt(m K) / 32) users, and at the latest after K / 32.
 
-**Schedules.** A theorem covers a release after every user, and B static batches (with an additional regret of
-O~(d H^2 K / B)). Without noise, a theorem also covers ``switching="determinant"``. With noise, its usual
-analysis fails (abstract of Zhou 2026, arXiv 2605.23131). The default schedule has no theorem. It is geometric
-with the growth factor 1 + min(1/2, 2.5 / d), or at least 1.25 with privacy.
+**Theorems.** A theorem covers a release after every user, and B static batches (with an additional regret of
+O~(d H^2 K / B)). Without noise, a theorem also covers ``switching="determinant"``; with noise, its usual
+analysis fails (abstract of Zhou 2026, arXiv 2605.23131). The default schedule has no theorem.
 
 **Privacy.** The learner only post-processes releases. The schedule and the options ``response``, ``centre``,
 ``span``, ``over_steps``, ``answer_share`` and ``known_rewards`` determine the queries.

@@ -9,10 +9,8 @@ form the set
 In a stage, for every triple (h, s, a), L_0 users follow the member of Q that visits the triple most often.
 This member is a mixture of two deterministic policies, found by
 :mod:`discreet.learners.online.occupancy_elimination_kernels`. A public binomial draw splits the L_0 users
-between the two policies.
-
-The learner reads counts summed over stages, so any privatizer can be used. With ``forget``, only the batch of
-the current stage is queried, with the full budget.
+between the two policies. With ``forget``, only the batch of the current stage is queried, with the full
+budget.
 
 **Guarantees.** All computations are post-processing, so the privacy guarantee is that of SDP-PE. With
 ``width_scale`` >= 1, every optimal policy is in Q at every stage, with probability at least 1 - ``failure`` -
@@ -21,12 +19,9 @@ Therefore the upper bound of an optimal policy is at least V*, and no lower boun
 member q of Q is at least V* - 2 <q, w> - 2 <q', w>, where q' is the occupancy measure of an optimal policy in
 P~.
 
-**No regret theorem.** The paper's theorem does not apply, for three reasons.
-
-1. Sets are not nested: an excluded policy can return in a later stage.
-2. The policies of users are drawn from mixtures of two deterministic policies.
-3. One model replaces the crude, absorbing and fine models, so the relative accuracy of visit probabilities is
-   not proved.
+**No regret theorem.** The paper's theorem does not apply: an excluded policy can return in a later stage,
+users follow mixtures of policies, and one model replaces the crude, absorbing and fine models. Results should
+be reported under the name SDP-PE-OM.
 
 Source of the elimination rule: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """

@@ -6,9 +6,9 @@ parts.
 1. *Crude exploration* proceeds step by step, for h = 1..H. For every triple (h, s, a), L_0 users follow the
    policy of phi_b that visits the triple most often in the crude model of the steps before h. Only the counts
    of step h are released, and they are projected. Let iota = log(2 H A K / failure). Transitions with
-   projected counts N3~ < C_1 E H^2 iota form the set W. In the *absorbing* model, they lead to a terminal
-   state with value 0. With C_1 = 6 and E >= 2, all other transitions are known to a relative error of 1 / H.
-   Without noise, E = 1 as in APEVE.
+   projected counts N3~ < C_1 E H^2 iota form the set W. In the *absorbing* model, transitions in W lead to a
+   terminal state with value 0. With C_1 = 6 and E >= 2, all other transitions are known to a relative error
+   of 1 / H. Without noise, E = 1 as in APEVE.
 2. *Fine exploration*. For every triple (h, s, a), L_0 users follow the policy of phi_b that visits the triple
    most often in the whole crude model. All counts and rewards of this batch are released.
 3. *Elimination*. Two rules are available.
@@ -21,23 +21,15 @@ parts.
 
 With ``elimination="data"`` and ``width_scale`` >= 1, an optimal policy stays in every phi_b with probability
 at least 1 - ``failure`` - ``noise_failure``. Proof: the widths bound the error of every policy's value in
-both directions. ``failure`` is divided equally among the B stages, and ``noise_failure`` equally among the B
-(H + 1) batches. According to the paper, regret is O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
+both directions. ``failure`` is divided equally among the B stages, and ``noise_failure`` equally among the
+B (H + 1) batches. According to the paper, regret is O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
 
-**Separate batches.** Each user is in one batch, and a batch answers one query with the full budget. The query
-of a crude batch counts one step (:class:`~discreet.core.count_query.CountQuery`, ``step``), so its
-sensitivity has no factor H. Any privatizer can be used.
+**Privacy.** Each user is in one batch, and a batch answers one query with the full budget. The query of a
+crude batch counts one step (:class:`~discreet.core.count_query.CountQuery`, ``step``), so its sensitivity has
+no factor H. The distribution of the first state must be public (``spec.initial``).
 
-**Policies.** All deterministic policies are enumerated
-(:mod:`discreet.learners.online.policy_elimination_kernels`). There are A^(S H) policies, or A^(1 + S (H - 1))
-if the first state is fixed.
-
-**Ties.** If no policy reaches a triple (h, s, a) in the model, ``tie_break`` selects one of the policies that
-take action a in state s at step h.
-
-**Deviations from the papers.** Stage b has m_0 H S A 2^(b-1) users in each of its crude and fine parts,
-because the published L_b = 2^b gives L_0 = 0 in early stages. The distribution of the first state is public
-(``spec.initial``).
+There are A^(S H) deterministic policies, or A^(1 + S (H - 1)) if the first state is fixed. Unlike in the
+papers, stage b has ``initial`` * H S A 2^(b-1) users in each of its crude and fine parts.
 
 Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
@@ -167,11 +159,7 @@ class Enumeration:
 
 
 def _rules(layout: Layout, choices: Ints) -> Rules:
-    """Return all rules, (n, S).
-
-    In state s, only the first ``choices[s]`` rows of the state are used. The choice in state 0 varies
-    fastest.
-    """
+    """Return all rules, (n, S), that use only the first ``choices[s]`` rows of each state s."""
     count = math.prod(choices.tolist())
     number, rules = np.arange(count), np.empty((count, layout.states), np.int32)
     for s, many in enumerate(choices.tolist()):

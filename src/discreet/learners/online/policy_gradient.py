@@ -10,22 +10,21 @@ and c_h = G_h - b_h. The vector of a user has up to three parts:
 
     visits     v N(t, s), for the natural gradient only
 
-The first part is the policy gradient (REINFORCE), where e_a is the unit vector of the action. The residuals
-update the baseline. The vector is clipped to the l2 norm B (:mod:`discreet.core.vectors`), and noise is added
-to the sum over the batch. Each user is in one batch, so the guarantee is that of one noisy sum (parallel
-composition). Let g be the released mean of the gradients divided by B, and d that of the visits divided by v.
-At each release, theta changes by
+Here e_a is the unit vector of the action. The vector is clipped to the l2 norm B
+(:mod:`discreet.core.vectors`), and noise is added to the sum over the batch. Let g be the released mean of
+the gradients divided by B, and d that of the visits divided by v. At each release, theta changes by
 
     eta g                                           (policy gradient),
     eta (d (diag(pi) - pi pi^T) + zeta I)^{-1} g    (natural policy gradient, for each (t, s)).
 
 **Source.** He and Zhou (2025, arXiv 2510.21060) analyse both methods. Their theorems do not cover this
-module, because horizons above 1, clipping, a learned baseline, growing batches, shrinking logits and noisy
-visits are used here.
+module, which adds horizons above 1, clipping, a learned baseline, growing batches, shrinking logits and noisy
+visits.
 
-**Privacy.** The sensitivity is 2 B, derived in :mod:`discreet.core.vectors`. The guarantee depends on one
-condition (``Guarantee.rests_on``): :func:`user_vector` reads only one trajectory and public arrays. The
-ledger, verification and the service reject such guarantees.
+**Privacy.** Each user is in one batch, so the guarantee is that of one noisy sum (parallel composition). The
+sensitivity is 2 B, derived in :mod:`discreet.core.vectors`. The guarantee depends on one condition
+(``Guarantee.rests_on``): :func:`user_vector` reads only one trajectory and public arrays. The ledger,
+verification and the service reject such guarantees.
 """
 
 from __future__ import annotations

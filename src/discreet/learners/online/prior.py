@@ -347,7 +347,7 @@ class Prior:
 # ------------------------------------------------------------------------------ files in options
 @lru_cache(maxsize=8)
 def read_pinned(text: str, strength: float, layout: Layout) -> Prior:
-    """Return the prior that an option names, with the sizes of a layout.
+    """Load the prior from the file that an option names, for the sizes of ``layout``.
 
     text : file name and hash (:func:`~discreet.utils.pinned_file.pinned`). Raises ``ValueError`` as
     :meth:`Prior.from_file` does, or if the file has changed.

@@ -10,10 +10,8 @@ min(1/2, 4^(k-1) / n). The *empty* hypothesis, index 0, says that the prior has 
 **Evidence.** The estimate of p has squared distance D from q, squared distance D_0 from the uniform row, and
 mean squared error e. The log density of hypothesis k is -(nu / 2) (ln(e + omega_k^2) + D / (e + omega_k^2))
 with nu = min(4, max(1, S - 1)). The log density of the empty hypothesis has 1/2 instead of omega_k^2 and D_0
-instead of D. Rewards use normal densities.
-
-**Shares.** The shares of all hypotheses over pairs are estimated by the expectation-maximisation (EM)
-algorithm. Two pseudo-pairs with the initial shares (``first_shares``) are added to the data.
+instead of D. The shares of all hypotheses over pairs are estimated by the expectation-maximisation (EM)
+algorithm.
 
 **Combination.** Let p_k be the posterior probabilities of a pair. Under hypothesis k, the estimate has weight
 o_k = omega_k^2 / (omega_k^2 + e), and q has the rest. Under the empty hypothesis, the estimate has weight 1.

@@ -56,7 +56,7 @@ class PrivateLSVIUCB(LSVIUCB):
         determinants. ``paper``: raw responses of the declared range, a release after every user, the ridge 2
         lambda~ and the width (2) of :mod:`discreet.learners.online.private_lsvi_ucb`.
     switches : int
-        Largest number of rounds of queries. None: the number (1) of the module.
+        Largest number of rounds of queries. None: the number (1) of the module docstring.
     beta : "range" or "published"
         Width of the bonus. ``range``: b_h. ``published``: the width (2).
 

@@ -1,22 +1,19 @@
 r"""PSRL: posterior sampling for tabular finite-horizon MDPs, a non-private baseline.
 
-Before each policy update, the learner draws an MDP from the posterior. The next users follow the optimal
-policy of this MDP (Osband, Russo and Van Roy 2013; the idea is due to Strens 2000).
+Before each policy update, the learner draws an MDP from the posterior, and the next users follow its optimal
+policy (Osband, Russo and Van Roy 2013; the idea is due to Strens 2000).
 
-**Posterior.** Each state-action pair (s, a) and step h has an independent distribution. With ``stationary``,
-there is one distribution for all steps. N, R and N3 are the visits, reward sums and transition counts. With
-m = ``prior_visits`` and b = ``prior_rewards``,
+Each state-action pair (s, a) and step h has an independent posterior. With ``stationary``, all steps share
+one posterior. N, R and N3 are the visits, reward sums and transition counts. With m = ``prior_visits`` and b
+= ``prior_rewards``,
 
     P(. | h, s, a) ~ Dirichlet(m / S + N3(h, s, a, s') over s')
 
     r(h, s, a)     ~ Beta(b + R(h, s, a), b + N(h, s, a) - R(h, s, a)).
 
-If ``known_rewards`` is True, rewards are not drawn.
-
-**Regret.** The expected regret over the prior is O~(H S sqrt(A T)) for a stationary MDP and one draw before
-each user. The bound holds only if the MDP was drawn from the prior.
-
-PSRL gives no privacy, because the influence of one user on the policies is not bounded.
+If the MDP was drawn from the prior, the expected regret is O~(H S sqrt(A T)) for a stationary MDP and one
+draw before each user. PSRL gives no privacy, because the influence of one user on the policies is not
+bounded.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
 r"""Base of learners that explore by random draws instead of a bonus, and that need exact sums.
 
 At each release, a learner draws rewards and transition probabilities from a distribution that depends on the
-counts. The next users follow the greedy policy of the drawn values. The users between two releases can be
-split into ``samples`` sub-batches, each with a separate draw.
-
-The distribution is correct only for exact counts. Therefore ``begin``, ``query`` and ``schedule`` reject a
-private budget, and ``plan`` rejects noisy sums. These learners have no privacy guarantee.
-
-Each draw depends only on the key of the public random stream, the number of the release, and the number of
-the sub-batch.
+counts. The next users follow the greedy policy of the drawn values. The distribution is correct only for
+exact counts, so the learners reject a private budget and noisy sums. They have no privacy guarantee.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The explorer has three stages.
 1. *Probe*. In the first batch, n users follow each of the A policies "always action a". Most of the budget of
    this batch measures their returns, clipped at C = H / 20 (:class:`discreet.core.count_query.CountQuery`,
    groups). The policy with the largest mean return is the *anchor* if this mean is ``_FOUND`` standard
-   deviations above 0. Otherwise, the learner continues without an anchor.
+   deviations above 0. Without an anchor, the stage *Alone* follows.
 2. *Watch*. Users follow the learner, and a share of the budget measures the total clipped return of these
    users. The debt of the learner is
 
@@ -14,13 +14,11 @@ The explorer has three stages.
    with rho = 1/4. Users follow the anchor while D is above an allowance B(k) = b (k / k_1)^alpha. Here k is
    the number of users, k_1 is its value at the start of this stage, and b is a few standard deviations of the
    measured total. The method is regret balancing (Abbasi-Yadkori, Pacchiano and Phan 2020).
-3. *Alone*. This stage begins when the return of the learner is clearly above rho times that of the anchor.
-   The learner continues without the anchor and with the whole budget.
+3. *Alone*. When the return of the learner is clearly above rho times that of the anchor, the learner
+   continues without the anchor and with the whole budget.
 
-Regret decreases in environments where repeating some action gives a reward that is hard to find (RiverSwim).
-Regret increases in environments where a repeated action has a small return and the learner improves slowly
-(benchmarks/default_learner.md). The privacy guarantee holds, because policies are functions of earlier
-releases. No regret theorem is known.
+The privacy guarantee holds, because policies are functions of earlier releases. No regret theorem is known.
+benchmarks/default_learner.md has measurements.
 """
 
 from __future__ import annotations
@@ -114,7 +112,7 @@ class ReturnsState:
         ``behind`` holds the number of users of each group in the latest measurement, where users of earlier
         batches are weighted by the decay. ``assigned`` holds their number in the current batch.
     users, debt : int and float
-        Number of users who followed the learner in the watch stage, and the debt D (see the module).
+        Number of users who followed the learner in the watch stage, and the debt D of the module docstring.
     gap : float
         Largest amount by which one user of the learner can increase the debt.
     unit : float
@@ -319,7 +317,7 @@ def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
 
 
 def _learners_part(state: ReturnsState, users: int, batch: int) -> int:
-    """Return the number of users in the next ``batch`` users who follow the learner."""
+    """Return how many of the next ``batch`` users follow the learner."""
     if state.stage == "alone" or state.debt <= 0.0:
         return batch
     clip = _CLIP * state.inner.spec.horizon

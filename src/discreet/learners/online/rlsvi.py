@@ -7,23 +7,21 @@ Before each policy update, the learner computes, backward over steps h and for e
 
     w_h(s, a) ~ Normal(0, sigma_h^2 / (N + 1)) independently,     V_h(s) = max_a Q_h(s, a).
 
-The next users follow the greedy policy of Q. The formula solves a least-squares problem in which each target
-has Gaussian noise of variance sigma_h^2, and one pseudo-visit has the value p_h (Osband, Van Roy and Wen
-2016).
+The next users follow the greedy policy of Q (Osband, Van Roy and Wen 2016).
 
 - ``preset="theory"``: p_h = 0 and sigma_h^2 = beta_k = S H^3 log(2 H S A k) / 2 before user k. Values are not
   clipped. Worst-case regret is O~(H^3 S^(3/2) sqrt(A K)) (Russo 2019).
 - ``preset="default"``: sigma_h = ``noise_const`` (H - h) and p_h = ``prior_value`` (H - h), with h from 0. Q
   is clipped to [0, H - h]. The preset has no theorem.
 
-**Privacy.** This library states no privacy guarantee for RLSVI. Lu, Gajane, Bai and Talebi wrote "Randomized
-Least Squares Value Iteration itself is Joint Differentially Private" (arXiv 2606.01952, 2026). Their abstract
-claims that tabular RLSVI "as is" is (epsilon(delta), delta)-jointly differentially private with
+**Privacy.** This library states no privacy guarantee for RLSVI. The abstract of Lu, Gajane, Bai and Talebi
+(arXiv 2606.01952, 2026) claims that tabular RLSVI is (epsilon(delta), delta)-jointly differentially private
+with
 
     epsilon(delta) = x + 2 sqrt(x log(1 / delta)),     x = 2 A K / (H^2 log(2 H S A)).
 
-Only the abstract was read, and the claim could not be derived. If neighbouring data sets differ in one user's
-whole trajectory, the claim is false for the algorithm above with sigma_h^2 = beta_k:
+Only the abstract was read. If neighbouring data sets differ in one user's whole trajectory, the claim is
+false for the algorithm above with sigma_h^2 = beta_k:
 
 1. *The variance reveals the user.* One user's first visit to a pair halves the variance of w. The Renyi
    divergence of Normal(0, v) from Normal(0, v / 2) is infinite at every order >= 2. The claimed epsilon has
@@ -32,11 +30,11 @@ whole trajectory, the claim is false for the algorithm above with sigma_h^2 = be
    sqrt(n beta), while the noise of an unvisited pair is sqrt(beta). Consider S = A = 2 with all rewards 0,
    and n users who stay in state 1. In one data set, the next user alternates between the states 0 and 1. In
    the neighbouring data set, this user stays in state 1. Then two more users stay in state 0. At each even
-   step, the alternating user has changed the value of one unvisited action of state 0 by about sqrt(n beta) /
-   2. The number of steps at which the last two users take the same action reveals the trajectory of the user
-   before them. For H = 200 and n = 64 (K = 67), the claim is epsilon = 0.22 at delta = 1e-6. A test shows
-   that epsilon is above 1.3 with confidence 1 - 1e-6 (tests/learners/online/test_rlsvi.py). Because rewards
-   are 0, no choice of the constant in beta makes the claim true.
+   step, the alternating user has changed the value of one unvisited action of state 0 by about sqrt(n beta)
+   / 2. The number of steps at which the last two users take the same action reveals the trajectory of the
+   user before them. For H = 200 and n = 64 (K = 67), the claim is epsilon = 0.22 at delta = 1e-6. A test
+   shows that epsilon is above 1.3 with confidence 1 - 1e-6 (tests/learners/online/test_rlsvi.py). Because
+   rewards are 0, no choice of the constant in beta makes the claim true.
 
 With the clipping of the default preset, argument 1 still holds.
 """

@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def spliced(function: F) -> F:
-    """Compile a small helper function into its callers, without a call."""
+    """Inline a small compiled function into its callers."""
     made: Any = numba.njit(inline="always", nogil=True, error_model="numpy", fastmath=False)(function)
     return made
 

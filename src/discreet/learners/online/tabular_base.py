@@ -222,7 +222,10 @@ class TabularLearner(Knobs, ABC):
         return 1
 
     def _growth(self, spec: ProblemSpec) -> float | None:
-        """Return the growth factor of users between releases; None if ``replan_every`` is set."""
+        """Return the growth factor of the number of users between releases, or None.
+
+        Returns None if ``replan_every`` sets the release times.
+        """
         if self.replan_growth is self.replan_every is None:
             return PLAIN_GROWTH if spec.budget is not None and not spec.budget.private else GROWTH
         return self.replan_growth

@@ -158,7 +158,6 @@ def _widths(
 ) -> None:
     """Write the outer and inner bonus width of each row into ``outer`` and ``inner``, (T R,).
 
-    masses (T R, S) and counts, inverses (1 / D) and left (missing mass), each (T R,), come from ``estimate``.
     An infinite outer width means that Q is the cap.
     """
     rows, states = transitions.shape
@@ -247,8 +246,7 @@ def _corrections(
 ) -> None:
     """Write the correction min(first / N + second / N^2, range^2) of each successor state s'.
 
-    N is the number of visits to s' at the next step, whose rows in ``counts`` start at row ``later``. If N is
-    0, the correction is range^2.
+    N is the number of visits to s' at the next step. If N is 0, the correction is range^2.
     """
     reach = float(horizon) if lk.flags[RANGE] == RANGE_HORIZON else range_left
     most = reach * reach
@@ -473,9 +471,9 @@ def choose(
 def part_size(users: int, exploring: Ints, parts: int, part: int) -> int:
     """Return the number of users in sub-batch ``part`` of a batch of ``users`` users.
 
-    The first ``parts`` sub-batches follow a greedy policy; E exploring sub-batches follow. ``exploring`` (E,)
-    holds the number of users of each exploring sub-batch. The greedy sub-batches share the remaining users as
-    evenly as possible.
+    The first ``parts`` sub-batches follow a greedy policy, and the last E sub-batches explore. ``exploring``
+    (E,) holds the number of users of each exploring sub-batch. The greedy sub-batches share the remaining
+    users as evenly as possible.
     """
     if part >= parts:
         return exploring[part - parts]

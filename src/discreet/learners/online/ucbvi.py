@@ -5,9 +5,8 @@ At each release the learner computes for h = H, ..., 1:
     Q_h = clip(r~ + P~ V_{h+1} + b_h, 0, cap_h),   Q_h = min(Q_h, Q_prev) if monotone,   V_h = max_a Q_h.
 
 Here r~ and P~ are the rewards and transition probabilities estimated from the release, b_h is the exploration
-bonus, and cap_h is the upper limit of Q at step h. Q_prev is the Q of the previous release. The next users
-follow the greedy policy of Q. A state-action pair without visits has the cap as its Q. For exact counts, the
-condition is N = 0. For raw noisy counts N^, the condition is N^ + E1 < 1, where E1 bounds the noise of N^.
+bonus (:mod:`discreet.learners.online.bonuses`), and cap_h is the upper limit of Q at step h. Q_prev is the Q
+of the previous release. The Q of a state-action pair without visits is the cap.
 
 - :class:`UCBVI` (Azar, Osband and Munos 2017) uses exact counts and is the non-private baseline.
 - :class:`PrivateUCBVI` (Chowdhury and Zhou 2021, algorithm Private-UCB-VI) uses a Hoeffding bonus. Its regret
@@ -15,8 +14,8 @@ condition is N = 0. For raw noisy counts N^, the condition is N^ + E1 < 1, where
 - :class:`DPUCBVI` (Qiao and Wang 2023, algorithm 1) uses a Bernstein bonus on projected counts. Its regret is
   O~(sqrt(S A H^2 T) + S^2 A H^2 E).
 
-The bonuses are in :mod:`discreet.learners.online.bonuses`. The ``default`` presets use smaller bonuses
-without a theorem, because Q stays at the cap with the papers' constants.
+The ``default`` presets use smaller bonuses without a theorem, because Q stays at the cap with the papers'
+constants.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ are multiplied by ``bonus_scale``.
 
 The width beta of the bonus is that of Bernstein's inequality with sigma = 1 (Zhou et al.). With "tight", it
 is the smaller of that width and beta1. If the cap var_max M^2 is below b^2 / 4, where b is the range of the
-targets, b / (2 M sqrt(var_max)) replaces sigma = 1. The paper has no cap.
+targets, b / (2 M sqrt(var_max)) replaces sigma = 1. The paper does not cap sigma^2.
 
 **Unknown rewards** (``known_rewards=False``) use the share ``reward_share`` of the budget. Rewards are
 estimated in one of two forms. Each form gives a bonus, which is multiplied by ``bonus_scale``.
@@ -349,9 +349,7 @@ class UCRLVTR(LinearLearner):
     def _published_tail(self, state: LinearState, law: Any, h: int, d: int) -> float:
         """Return the published tail bound std (4 sqrt(d) + 2 log(6 K H / p)) of the noise at step ``h``.
 
-        Here std is sqrt(n) times the standard deviation of one noise term, where n is the largest number of
-        noise terms in a released sum. This number is ceil(log2 K + 1) for a tree over users, K for local
-        noise, and J for a schedule of J releases. For UCRL-VTR+, 24 replaces 6.
+        Here std is the largest standard deviation of the noise in the run. For UCRL-VTR+, 24 replaces 6.
         """
         spec = state.spec
         users = int(spec.users or 1)
