@@ -205,7 +205,7 @@ def checked(
         yield "random", ends(study.random_effect(0, 1)), (means[:, 0] - means[:, 1]).mean()
 
 
-def coverage(name: str, privacy: str, users: int, seeds: int) -> str:
+def coverage(name: str, privacy: str, users: int, seeds: int, first: int = FIRST_SEED) -> str:
     """Return a row of the table: for each target, coverage in percent and mean half width."""
     make, options, assumed = STUDIES[name]
     learner, privatizer = dr.learners.LinearBandit(final_share=0.15, **options), privatizer_of(privacy, {})
@@ -215,7 +215,7 @@ def coverage(name: str, privacy: str, users: int, seeds: int) -> str:
         draw = np.random.default_rng([FIRST_SEED, part])
         contexts, wide = world.draw(200, draw), world.draw(10_000, draw)
         setup = ContextSetup(world, learner, privatizer, users)
-        for seed in range(FIRST_SEED + part, FIRST_SEED + seeds, 20):
+        for seed in range(first + part, first + seeds, 20):
             study = StudyInference(setup.study(seed)[1], **assumed)
             for target, (low, high), truth in checked(study, world, contexts, wide):
                 inside = low - 1e-9 <= truth <= high + 1e-9
@@ -237,6 +237,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--shuffle", nargs="*", choices=["1", "10"], help="compare shuffle with central at these ε"
     )
     parser.add_argument("--coverage", type=int, metavar="RUNS", help="measure intervals in as many studies")
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="first seed of --coverage")
     parser.add_argument("--worlds", nargs="*", default=list(STUDIES), choices=list(STUDIES))
     parser.add_argument("--privacy", nargs="*", default=list(STUDY_PRIVACY), choices=list(STUDY_PRIVACY))
     given = parser.parse_args(argv)
@@ -245,7 +246,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("|---" * (2 + len(TARGETS)) + "|")
         for name in given.worlds:
             for privacy in given.privacy:
-                print(coverage(name, privacy, given.users, given.coverage), flush=True)
+                row = coverage(name, privacy, given.users, given.coverage, given.first_seed)
+                print(row, flush=True)
         return
     if given.shuffle:
         print("| world | " + " | ".join(f"ε = {e}" for e in given.shuffle) + " |")

@@ -5,13 +5,17 @@ import math
 
 import numpy as np
 import pytest
+from scipy import special
 from scipy.stats import norm
 
 from discreet.accounting import budget
 from discreet.accounting import pld as numerical
 from discreet.accounting import pld_calibration as calibration
 from discreet.accounting import privacy_filter as filters
+from discreet.accounting.binomial_noise_event import BinomialRecord
 from discreet.accounting.randomized_response_event import ReportRecord
+from discreet.accounting.skellam_event import SkellamRecord
+from discreet.accounting.skellam_loss import SkellamLoss
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.count_mechanism import CountMechanism, Stated
 from discreet.core.count_query import CountQuery
@@ -331,3 +335,76 @@ def test_one_mechanism_is_not_covered_by_several_of_the_same_total_epsilon() -> 
     assert filters.covers(several, several)
     assert filters.covers([sums(0.1, "laplace"), sums(0.3, "laplace")], [sums(0.2, "laplace")])
     assert not filters.covers([sums(0.2, "laplace")], [sums(0.1, "laplace")] * 2)
+
+
+# ------------------------------------------------------------------------------ shuffled sums
+def skellam(*pairs: tuple[float, int]) -> SkellamRecord:
+    """A record of batches of one cell each: (variance, change)."""
+    losses = [SkellamLoss(d / math.sqrt(v), d / v, d / v, d, v) for v, d in pairs]
+    parts = [(5, one.mu, one.l1, one.step, one.shift, one.variance) for one in losses]
+    return SkellamRecord("sums of contexts", tuple(parts))
+
+
+def test_rho_of_skellam_noise_bounds_the_divergence_of_every_order():
+    record = skellam((400.0, 7), (9000.0, 20), (2.0**34, 2**14))
+    rho = filters.zcdp_loss(record)
+    least = max(0.5 * d * d / v for v, d in ((400.0, 7), (9000.0, 20), (2.0**34, 2**14)))
+    for order in np.exp(np.linspace(math.log(1.25), math.log(256.0), 2000)):
+        assert record.renyi(float(order)) <= order * rho * (1 + 1e-12)
+    assert least < rho
+    large = skellam((2.0**34, 2**14))  # as of real batches
+    assert filters.zcdp_loss(large) < 1.001 * 0.5 * 2**28 / 2**34
+
+
+def pmf(v: float, reach: int) -> np.ndarray:
+    return special.ive(np.abs(np.arange(-reach, reach + 1)), v)
+
+
+@pytest.mark.parametrize("times", [2, 5])
+@pytest.mark.parametrize("pair", [(1e5, 300), (4e6, 600)])
+@pytest.mark.parametrize("delta", [1e-3, 1e-6])
+def test_totals_of_skellam_noise_hold_in_the_hockey_stick(times, pair, delta):
+    """The losses of all releases are added by convolution; rounding down gives a lower bound on delta."""
+    (v, d), step = pair, 1e-3
+    reach = int(14 * math.sqrt(v)) + d
+    p = pmf(v, reach)
+    plain, shifted = p[d:], p[:-d]  # P(k) and P(k - d)
+    kept = (plain > 1e-300) & (shifted > 1e-300)
+    loss = np.floor(np.log(shifted[kept] / plain[kept]) / step).astype(int)
+    law = np.zeros(loss.max() - loss.min() + 1)
+    np.add.at(law, loss - loss.min(), shifted[kept])
+    total, low = np.ones(1), 0
+    for _ in range(times):
+        total, low = np.convolve(total, law), low + loss.min()
+    losses = (low + np.arange(total.size)) * step
+    epsilon, rule = filters.composed([skellam(pair)] * times, delta)
+    assert rule == filters.ZCDP
+    true = (total * np.maximum(0.0, -np.expm1(epsilon - losses))).sum()
+    assert true <= delta
+    assert filters.filtered([[skellam(pair)]] * times, delta)[0] == epsilon
+    smaller = (total * np.maximum(0.0, -np.expm1(0.7 * epsilon - losses))).sum()
+    assert smaller > delta  # and the total is not far too large
+    one = filters.composed([skellam(pair)], delta)
+    assert one == (skellam(pair).epsilon(delta), filters.RENYI)
+
+
+def test_totals_with_other_noise_and_records_that_are_refused():
+    record, gaussian = (
+        skellam((2.0**30, 2**13)),
+        MechanismRecord("m", "gaussian", {"a": 4.0}, {"a": 1.0}, 0.25),
+    )
+    discrete = MechanismRecord("m", "discrete_gaussian", {"a": 4.0}, {"a": 1.0}, 0.25)
+    for other in (gaussian, discrete):
+        epsilon, rule = filters.composed([record, other], 1e-6)
+        rho = filters.zcdp_loss(record) + filters.zcdp_loss(other)
+        assert rule == filters.ZCDP
+        assert budget.zcdp_epsilon(rho, 1e-6) <= epsilon <= budget.zcdp_epsilon(rho, 1e-6) * 1.001
+    assert filters.filtered([[gaussian], [record]], 1e-6)[0] == math.inf  # the rule of the first is another
+    assert filters.filtered([[discrete], [record]], 1e-6)[0] < math.inf
+    assert filters.composed([record, discrete], 1e-12) == (math.inf, filters.NONE)
+    assert filters.composed([record], 0.0) == (math.inf, filters.NONE)
+    assert filters.pure_loss(record) is filters.gdp_loss(record) is None
+    assert not filters.covers([record], [record])
+    flips = BinomialRecord.__new__(BinomialRecord)
+    with pytest.raises(ValueError, match="no ledger composes"):
+        filters.check_records([record, flips])

@@ -21,6 +21,7 @@ from waiting import LIMIT
 
 from discreet.accounting import privacy_filter as filters
 from discreet.accounting.randomized_response_event import ReportRecord
+from discreet.accounting.skellam_event import SkellamRecord
 from discreet.core.guarantee import MechanismRecord
 from discreet.ledger import ledger as module
 from discreet.ledger.ledger import BudgetError, Ledger, LedgerError, default_path, read_export, table
@@ -676,3 +677,29 @@ def test_a_repeated_reservation_has_the_same_groups(tmp_path: Path) -> None:
         assert plain.number != divided.number
         assert ledger.reserve("icu", [GAUSSIAN], **how) == plain
         assert ledger.reserve("icu", [GAUSSIAN], parallel=[GAUSSIAN], **how) == divided
+
+
+def test_shuffled_sums_of_contexts_are_composed_and_limited(tmp_path: Path) -> None:
+    batches = ((4, 0.22, 2e-5, 4e-6, 16384.0, 2.2e9), (90, 0.2, 2e-5, 4e-6, 16384.0, 2.2e9))
+    record = SkellamRecord("sums of contexts with a share of the noise", batches)
+    path = tmp_path / "ledger.sqlite"
+    with Ledger.open(path) as ledger:
+        alone, _ = filters.composed([record], 1e-6)
+        ledger.set_limit("clicks", 1.6 * alone, 1e-6)
+        ledger.reserve("clicks", [record], delta=1e-6, users=600)
+    with Ledger.open(path) as ledger:
+        (_, entry) = ledger.entries("clicks")
+        assert entry.records == (record,)
+        assert entry.epsilon == alone
+        ledger.reserve("clicks", [record], delta=1e-6, users=600)
+        found = ledger.certified("clicks", 1e-6)
+        assert found.epsilon == filters.filtered([[record]] * 2, 1e-6)[0]
+        assert 1.3 * alone < found.epsilon < 1.6 * alone
+        assert found.rho == pytest.approx(0.22**2, rel=2e-3)
+        assert found.mu is found.pure is None
+        with pytest.raises(BudgetError):
+            ledger.reserve("clicks", [record], delta=1e-6, users=600)
+        ledger.export(tmp_path / "rows.csv", "csv")
+        total = ledger.totals("clicks")
+        assert (total.mu, total.reservations) == (None, 2)
+        assert total.epsilon == found.epsilon

@@ -15,10 +15,12 @@ from discreet.core.releases import Message, Plan
 from discreet.device.http_client import Client
 from discreet.device.published_device import device_from_bytes
 from discreet.device.skellam_device import SkellamDevice
+from discreet.ledger.ledger import BudgetError, Ledger
 from discreet.service import database as stores
 from discreet.service import encoding as codec
 from discreet.service.batch_sums import ShuffledBatches, opened_sum
 from discreet.service.dry_run import run_dry
+from discreet.service.ledger_reservation import reserve
 from discreet.service.message_validation import Malformed
 from discreet.service.server import all_in_background
 from discreet.service.study_config import Study, study_of
@@ -222,3 +224,19 @@ def test_people_over_http_are_told_what_protects_them(tmp_path: Path) -> None:
             said = " ".join(client.statement()["who_sees_what"])
     assert "Your device adds random noise" in said
     assert "no epsilon holds" in said
+
+
+def test_a_study_is_charged_to_its_ledger(tmp_path: Path) -> None:
+    """Two studies of one population: the total is that of both, and a limit stops a third one."""
+    ledger: dict[str, Any] = {"dataset": "ward", "path": str(tmp_path / "ledger.sqlite")}
+    one, two, three = (a_study(600, privatizer=LENIENT, ledger=ledger, name=name) for name in "abc")
+    for number, study, epsilon in ((1, one, 3.0), (2, two, 4.4)):
+        assert reserve(study)
+        with Ledger.open(ledger["path"]) as book:
+            found = book.certified("ward", 1e-6)
+        assert found.reservations == number
+        assert found.epsilon == pytest.approx(epsilon, abs=0.2)
+    with Ledger.open(ledger["path"]) as book:
+        book.set_limit("ward", 4.8, 1e-6)
+    with pytest.raises(BudgetError):
+        reserve(three)

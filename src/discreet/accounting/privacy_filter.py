@@ -29,6 +29,14 @@ who knows the releases before a user arrives knows all differences of the L nois
 attacker can choose cells for the user in which the L noises are nearly equal. Then the protection of the user
 is that of one noise of scale b / L, not that of L noises of scale b.
 
+Shuffled sums over contexts (Skellam noise) have no rho, because their Renyi divergence D_a grows faster than
+a. For orders a from 1.25 to 256, D_a <= a rho with rho = max(D_a / a at both ends). Proof: D_a / a is the sum
+of a constant, of terms c a^(2 k + 1) / (a - 1), and of c / (a - 1), with c >= 0. All terms are convex in a >
+1. The divergences of one order add up, also for adaptively chosen mechanisms. So the rules of zCDP hold with
+this rho, if epsilon is computed from these orders only. Each user is in one batch, so rho is that of the
+worst batch. The shuffler can reject the messages of honest users, with probability below 2^-60
+(:mod:`discreet.accounting.skellam_loss`). Delta is reduced by 2^-40, which is enough for 2^20 records.
+
 *Is one more release allowed?* :func:`filtered` answers this question. In this case earlier releases can
 influence the next mechanism and its noise, and the decision to have a next mechanism. Composition theorems
 for mechanisms that are fixed in advance then do not apply, and a numerical privacy-loss distribution is not a
@@ -68,20 +76,23 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 from scipy.special import expit, ndtri
 
 from discreet.accounting import budget
 from discreet.accounting import pld as numerical
 from discreet.accounting.randomized_response_event import ReportRecord
+from discreet.accounting.skellam_event import SkellamRecord
 from discreet.core import checks
 from discreet.core.guarantee import MechanismRecord
 
-Record = MechanismRecord | ReportRecord
+Record = MechanismRecord | ReportRecord | SkellamRecord
 
 __all__ = [
     "Record",
     "closed",
     "composed",
+    "check_records",
     "covers",
     "filtered",
     "gdp_loss",
@@ -92,11 +103,25 @@ __all__ = [
 ]
 
 _MOST_COORDINATES = 2000  # with more coordinates, only closed forms are used
+_ORDERS = np.exp(np.linspace(math.log(1.25), math.log(256.0), 4001))  # for records without rho
+_RESERVE = 2.0**-40
+_MOST_EPSILON = 25.0
 
-PURE, GAUSSIAN, ZCDP, NUMERICAL, NONE = (
+PURE, GAUSSIAN, ZCDP, NUMERICAL, NONE, RENYI = (
     "sum of epsilons", "Gaussian curve of mu", "zCDP, best Renyi order of rho",
-    "numerical privacy-loss distributions", "none at this delta",
+    "numerical privacy-loss distributions", "none at this delta", "best Renyi order of the record",
 )  # fmt: skip
+
+
+def check_records(records: Sequence[object]) -> tuple[Record, ...]:
+    """Return the records. Raises ``ValueError`` for counts of shuffled batches, which no rule composes."""
+    found = [one for one in records if isinstance(one, MechanismRecord | ReportRecord | SkellamRecord)]
+    if len(found) < len(records):
+        raise ValueError(
+            "records: must be of MechanismRecord, ReportRecord or SkellamRecord (counts of shuffled batches "
+            "have a separate guarantee, which no ledger composes)"
+        )
+    return tuple(found)
 
 
 # ------------------------------------------------------------------------------ one mechanism
@@ -127,6 +152,8 @@ def _pure_parts(record: Record) -> tuple[float, int] | None:
 
     The result is None for Gaussian noise, which has no pure epsilon.
     """
+    if isinstance(record, SkellamRecord):
+        return None
     if isinstance(record, ReportRecord):
         return record.loss / record.reports, record.reports
     return (record.loss, 1) if record.norm == "l1" else None
@@ -134,11 +161,13 @@ def _pure_parts(record: Record) -> tuple[float, int] | None:
 
 def pure_loss(record: Record) -> float | None:
     """Return the epsilon of a record at delta = 0, or None for Gaussian noise, which has no pure epsilon."""
-    return record.loss if record.norm == "l1" else None
+    return None if isinstance(record, SkellamRecord) or record.norm != "l1" else record.loss
 
 
 def gdp_loss(record: Record) -> float | None:
-    """Return the mu^2 of a record in Gaussian DP, or None for discrete Gaussian noise (no mu is proved)."""
+    """Return the mu^2 of a record in Gaussian DP, or None for other noise in integers (no mu is proved)."""
+    if isinstance(record, SkellamRecord):
+        return None
     parts = _pure_parts(record)
     if parts is not None:
         return parts[1] * pure_mu(parts[0]) ** 2
@@ -149,7 +178,10 @@ def zcdp_loss(record: Record) -> float:
     """Return the rho of a record in zCDP.
 
     The rho follows from the joint sensitivity, or from the worst listed exchange if that gives a smaller rho.
+    For Skellam noise, it holds for the orders of this module only.
     """
+    if isinstance(record, SkellamRecord):
+        return max(record.renyi(float(order)) / float(order) for order in (_ORDERS[0], _ORDERS[-1]))
     parts = _pure_parts(record)
     rho = 0.5 * record.loss**2 if parts is None else parts[1] * pure_rho(parts[0])
     if isinstance(record, MechanismRecord) and record.exchanges:
@@ -174,13 +206,13 @@ def covers(records: Sequence[Record], others: Sequence[Record]) -> bool:
     result is False if the kinds of noise differ. The result is also False if a record lists exchanges,
     because its epsilon is then below the closed form.
     """
-    both = (*records, *others)
-    if not records or not others or not all(type(record) is MechanismRecord for record in both):
+    both = [record for record in (*records, *others) if type(record) is MechanismRecord]
+    if not records or not others or len(both) < len(records) + len(others):
         return False
-    noise = {record.noise for record in both if isinstance(record, MechanismRecord)}
-    if len(noise) > 1 or any(record.numerical for record in both):
+    if len({record.noise for record in both}) > 1 or any(record.numerical for record in both):
         return False
-    own, least = (sorted((record.loss for record in some), reverse=True) for some in (records, others))
+    sides = both[: len(records)], both[len(records) :]
+    own, least = (sorted((record.loss for record in side), reverse=True) for side in sides)
     if both[0].norm == "l1":
         return len(least) <= len(own) and all(a >= b for a, b in zip(own, least, strict=False))
     return math.fsum(loss**2 for loss in least) <= math.fsum(loss**2 for loss in own)
@@ -204,6 +236,8 @@ def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
         isinstance(record, MechanismRecord) and record.noise == "gaussian" for record in records
     ):
         return found  # the closed form is exact for Gaussian noise
+    if len(records) == 1 and isinstance(records[0], SkellamRecord) and delta > _RESERVE:
+        return min(found, (records[0].epsilon(delta), RENYI), key=lambda pair: pair[0])
     if delta >= numerical.LEAST_DELTA and found[1] != NONE and found[0] > 0:
         ways = _coordinates(records)
         if ways:
@@ -244,7 +278,18 @@ def _zcdp(records: Sequence[Record], delta: float) -> tuple[float, str]:
     rho = math.fsum(map(zcdp_loss, records))
     if not delta or not records:
         return math.inf, NONE
+    if any(isinstance(record, SkellamRecord) for record in records):
+        return _of_orders(rho, delta)
     return (budget.zcdp_epsilon(rho, delta) if rho > 0 else 0.0, ZCDP)
+
+
+def _of_orders(rho: float, delta: float) -> tuple[float, str]:
+    """Return the epsilon at ``delta`` from the orders of this module, and the name of the method."""
+    if delta <= 2.0 * _RESERVE:
+        return math.inf, NONE
+    rest = (math.log(delta - _RESERVE) + np.log(_ORDERS)) / (_ORDERS - 1.0)
+    found = max(0.0, float((_ORDERS * rho + np.log1p(-1.0 / _ORDERS) - rest).min()))
+    return (found, ZCDP) if found <= _MOST_EPSILON else (math.inf, NONE)
 
 
 def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate, ...], ...] | None:
@@ -259,7 +304,7 @@ def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate,
         elif parts is not None:
             together["pure", 1.0, parts[0]] += parts[1]
         # a shift of a Gaussian vector has the same loss as a shift of one coordinate
-        elif record.noise == "gaussian":
+        elif not isinstance(record, SkellamRecord) and record.noise == "gaussian":
             together["gaussian", 1.0, record.loss] += 1
         else:
             return None

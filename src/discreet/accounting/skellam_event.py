@@ -56,6 +56,10 @@ class SkellamRecord(BatchRecord):
         """Return the epsilon of the worst batch at this delta in (0, 1), or infinity."""
         return max(SkellamLoss(*loss).epsilon(delta) for _, *loss in self.batches)
 
+    def renyi(self, order: float) -> float:
+        """Return the Renyi divergence of the worst batch, at an order above 1."""
+        return max(SkellamLoss(*loss).renyi(order) for _, *loss in self.batches)
+
     def worst(self, delta: float) -> tuple[int, SkellamLoss]:
         """Return the honest users and the loss of the batch with the largest epsilon at this delta."""
         users, *loss = max(self.batches, key=lambda one: SkellamLoss(*one[1:]).epsilon(delta))

@@ -91,7 +91,7 @@ from typing import Any, Literal, TextIO, get_args
 from discreet.accounting import privacy_filter as filters
 from discreet.accounting.budget import check_epsilon
 from discreet.accounting.privacy_filter import Record
-from discreet.accounting.randomized_response_event import ReportRecord, composable_from_dict
+from discreet.accounting.serialization import records_from_dict
 from discreet.accounting.text.guarantee_sentences import up
 from discreet.core import checks
 from discreet.core.guarantee import MechanismRecord
@@ -334,7 +334,7 @@ def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> Le
             name: value for name, value in content.items() if name not in ("version", "identity", "library")
         }
         for key in ("records", "parallel"):
-            values[key] = composable_from_dict(content.get(key, ()))
+            values[key] = filters.check_records(records_from_dict(content.get(key, ())))
         entry = LedgerEntry(hash=stored, text=text, **values)
         _check_types(entry, content)
         fits = (entry.number, entry.previous, content["version"]) == (number, previous, VERSION)
@@ -878,8 +878,9 @@ class Ledger:
             If the ledger is invalid or cannot be written. If the entry was written before the error (for
             example because the disk became full before the head was written), the entry counts as spent.
         """
-        dataset, records = _name(dataset), tuple(records)
-        _check_records(records)
+        dataset, records = _name(dataset), filters.check_records(tuple(records))
+        if not records:
+            raise ValueError("records is empty: must have at least one record")
         parallel = tuple(parallel)
         if parallel and not filters.covers(records, parallel):
             raise ValueError(
@@ -1212,14 +1213,6 @@ def _key(dataset: str) -> str:
     return "".join(folded.split())
 
 
-def _check_records(records: Sequence[Any]) -> None:
-    if not records or not all(isinstance(record, MechanismRecord | ReportRecord) for record in records):
-        raise ValueError(
-            "records: must be at least one MechanismRecord or ReportRecord (batches of the shuffle model "
-            "have a separate guarantee, which no ledger composes)"
-        )
-
-
 def _line(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value.isprintable():
         raise ValueError(f"{name} = {checks.said(value)}: must be text on one line")
@@ -1297,7 +1290,7 @@ def _totals(dataset: str, entries: Sequence[LedgerEntry], delta: float | None) -
         delta=delta,
         method=method,
         pure=None if None in pure else sum(loss for loss in pure if loss is not None),
-        mu=sum(record.loss**2 for record in records) ** 0.5 if gaussian and records else None,
+        mu=sum(filters.gdp_loss(one) or 0.0 for one in records) ** 0.5 if gaussian and records else None,
         rho=sum(map(filters.zcdp_loss, records)),
         limit=limit,
         filtered=found,
