@@ -75,8 +75,9 @@ def test_an_earlier_database_is_migrated_and_a_restored_one_refused(url: str, tm
     with closing(Store(url)) as store:
         begin_study(study, store)
         with store._writing() as connection:
-            for name in ("links", "beats", "program", "schema", "key_rows"):
+            for name in ("links", "beats", "program", "schema", "key_rows", "persons", "person_key"):
                 TABLES[name].drop(connection)
+            connection.exec_driver_sql("ALTER TABLE tickets DROP COLUMN person")
     with pytest.raises(ValueError, match="run once with --migrate"):
         opened(study, url)
     assert migrate(study, url) == (0, None)
