@@ -100,10 +100,12 @@ class Keyed:
 class ModelSession:
     """A session that sums numbers, and adds one number as noise."""
 
-    guarantee: Any = None
-
     def __init__(self, state: dict[str, int]) -> None:
         self.state, self.open_plan = state, SimpleNamespace(number=0)
+
+    @property
+    def guarantee(self) -> Any:
+        return World.now.study.guarantee
 
     @property
     def users(self) -> int:
@@ -264,7 +266,6 @@ class Setting:
             self.saved = self.store.saved()
         else:
             self.study = ModelStudy(self.study)  # type: ignore[assignment]
-            ModelSession.guarantee = self.study.guarantee
             session = self.study.start()
             release: Any = session.release()
             first = _model_drawn(release, json.dumps(session.state).encode(), 0.0)

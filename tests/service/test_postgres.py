@@ -75,8 +75,9 @@ def test_an_earlier_database_is_migrated_and_a_restored_one_refused(url: str, tm
     with closing(Store(url)) as store:
         begin_study(study, store)
         with store._writing() as connection:
-            for name in ("links", "beats", "program", "schema", "key_rows"):
+            for name in ("links", "beats", "program", "schema", "key_rows", "persons", "person_key"):
                 TABLES[name].drop(connection)
+            connection.exec_driver_sql("ALTER TABLE tickets DROP COLUMN person")
     with pytest.raises(ValueError, match="run once with --migrate"):
         opened(study, url)
     assert migrate(study, url) == (0, None)
@@ -250,5 +251,33 @@ def test_two_processes_close_batches_by_resolved_reservations(url: str) -> None:
             number
         )
     assert writer.refused == 0
+    first.close()
+    second.close()
+
+
+def test_a_person_gets_one_place_from_two_processes(url: str) -> None:
+    """Eight threads make tickets for the same persons, and ask with all of them at once."""
+    people = {"participations": 2, "separation": 1}
+    study = a_study(400, serving={"close": "resolved", "in_flight_least": 400}, people=people)
+    first, second = Store(url), Store(url)
+    begin_study(study, first)
+    second.batches = study.batches(second.close_rule(), second.begun())
+    second.participation = study.participation
+    names = [f"p-{n}" for n in range(30)]
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda at: (first, second)[at % 2].tickets_for(names), range(8)))
+
+        def asks(at: int) -> list[str]:
+            store, own = (first, second)[at % 2], made[at]
+            asked = [ReservationRequest(hashed(one)) for one in (own if at % 3 else own[::-1])]
+            found = store.admit(asked, time.time(), 60.0)
+            return [one.status for one in (found if at % 3 else found[::-1])]
+
+        told = list(pool.map(asks, range(8)))
+    for person in zip(*told, strict=True):
+        assert sorted(person) == ["again"] * 7 + ["placed"]
+    with first._engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM persons").scalar() == 30
+        assert connection.exec_driver_sql("SELECT count(DISTINCT person) FROM tickets").scalar() == 30
     first.close()
     second.close()

@@ -553,6 +553,10 @@ class Service:
         table = await self.body(request)
         table = table if isinstance(table, dict) and len(table) == 1 else {}
         count, persons = table.get("count"), table.get("persons")
+        if persons is not None and self.study.shuffled:
+            raise ServiceError(
+                "malformed", "persons: must be left out with a shuffler, which learns no names"
+            )
         if isinstance(persons, list) and 0 < len(persons) <= MOST_ISSUED:
             asked: tuple[Any, Any] = self.store.tickets_for, persons
         elif type(count) is int and 0 < count <= MOST_ISSUED and persons is None:

@@ -24,9 +24,13 @@ least 0 and at most lambda^{abs(b - c)}. Therefore
     F = m + 2 sum_{j=1}^{m-1} (m - j) lambda^{s j},      F = m for lambda = 0.
 
 The bound holds for all b_k and d_k, also if they depend on earlier releases. So mu is sqrt(F) Delta_2 / sigma
-(:meth:`Decaying.norm_of_returning`). With Laplace noise and lambda = 0, the losses of the m batches are
-summed: epsilon = m Delta_1 / b. If m > 1, privacy-loss distributions of listed exchanges are not used. A user
-can replace records in different ways in different batches, and no single way need be worst.
+(:meth:`Decaying.norm_of_returning`). Scales can change by release, if the norm of each d_k is at most Delta
+in the units of every release. The bound then follows from the triangle inequality, since no coefficient is
+negative.
+
+With Laplace noise and lambda = 0, the losses of the m batches are summed: epsilon = m Delta_1 / b. If m > 1,
+privacy-loss distributions of listed exchanges are not used. A user can replace records in different ways in
+different batches, and no single way need be worst.
 
 Each release has two parts. The first part is the prefix sum of all users, for learners that need counts. This
 prefix sum is computed from the measurements:

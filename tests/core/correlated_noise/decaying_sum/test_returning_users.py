@@ -10,7 +10,7 @@ import pytest
 
 import discreet as dr
 from discreet import registry
-from discreet.accounting import budget
+from discreet.accounting import budget, pld
 from discreet.core import decaying_sum_kernels as decaying_kernels
 from discreet.core.correlated_noise.decaying_sum import FINE, Decaying
 from discreet.core.count_mechanism import CountMechanism, Stated
@@ -35,6 +35,7 @@ SCHEDULE = Schedule(100, times=np.arange(BATCHES + 1))  # one user a batch
 # every cell differs: 2 H visits, 2 H transitions and H + H rewards of 1
 ONE = Trajectory(np.array([0, 0, 0]), np.array([0, 0]), np.array([1.0, 1.0]))
 OTHER = Trajectory(np.array([1, 1, 1]), np.array([1, 1]), np.array([1.0, 1.0]))
+MIXED = Trajectory(np.array([0, 1, 0]), np.array([0, 1]), np.array([0.0, 1.0]))
 STATED = Stated(1e-6)
 DECAYS = (0.0, 0.5, 0.85, 0.95)
 
@@ -117,6 +118,26 @@ def test_the_loss_of_a_real_session_is_at_most_the_stated_one(decay: float, m: i
     if decay == 0.0:
         assert worst == pytest.approx(0.49, rel=1e-9)
         assert mechanism.scales == pytest.approx(math.sqrt(m * 6 * H) / 0.7, rel=1e-12)
+
+
+@pytest.mark.parametrize("given", [{"release": "batches"}, {"release": "decaying", "decay": 0.85}])
+def test_scales_that_change_by_release_cost_no_more(given: dict[str, Any]) -> None:
+    """Shifts in units of each release's own scales, for users in two batches."""
+    query = CountQuery(LAYOUT, pooled="all")
+    schedule = Schedule(100, times=np.arange(BATCHES + 1), pooled_shares=np.linspace(0.9, 0.1, BATCHES + 1))
+    privatizer = Central(mu=0.7, participations=2, separation=1, **given)
+    mechanism = privatizer.start(query, schedule, Seeded(4)).mechanism
+    scales = np.array([np.repeat(row, np.diff(query.offsets)) for row in mechanism.release_scales[1:]])
+    assert len(scales) == BATCHES
+    found = []
+    for records in ((ONE, OTHER), (ONE, MIXED)):
+        for batches in ((0, 1), (0, 11), (10, 11), (5, 6)):
+            one, other = (
+                measured(privatizer.start(query, schedule, Seeded(4)), dict.fromkeys(batches, record))
+                for record in records
+            )
+            found.append((((one - other) / scales) ** 2).sum())
+    assert 0.2 < max(found) <= 0.49 * (1 + 1e-9)
 
 
 def test_rounding_of_a_returning_user_stays_within_what_is_charged() -> None:
@@ -266,6 +287,7 @@ def test_the_statement_says_how_often_and_how_far_apart() -> None:
     assert stated.episodes == 3
     assert "up to 3, are replaced by any others at the same times" in stated.neighbours
     assert Guarantee.from_dict(stated.to_dict()) == stated
+    assert pld.verify(stated, stated.records) == pytest.approx(stated.epsilon, rel=1e-2)
     alone = CountMechanism(
         QUERY, SCHEDULE, "seeded", Batches(0.85), GAUSSIAN, np.full(3, 9.0), stated=STATED
     ).guarantee
