@@ -51,7 +51,7 @@ const PACE = {
 
 /**
  * The service refuses a request. reason: full, late, spent, foreign, malformed, ...; status: the HTTP status code.
- * final: the service will always refuse the same request. Only "full" is not final: ask for a place again, after
+ * final: the service will always refuse the same request. Only "full" and "paused" are not final: ask for a place again, after
  * `after` seconds if the service named a time.
  */
 export class Turned extends Error {
@@ -62,7 +62,7 @@ export class Turned extends Error {
     this.status = status;
     this.reason = reason;
     this.after = after;
-    this.final = reason !== "full";
+    this.final = reason !== "full" && reason !== "paused";
   }
 }
 

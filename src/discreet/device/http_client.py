@@ -108,8 +108,8 @@ class Turned(RuntimeError):
     * status : the HTTP status code.
     * after : number of seconds to wait, or None if the service names no time.
 
-    Every reason except ``full`` is final. After ``full``, ask for a place again, not before ``after`` seconds
-    have passed.
+    Every reason except ``full`` and ``paused`` is final. After these two, ask for a place again, not before
+    ``after`` seconds have passed.
     """
 
     def __init__(self, status: int, reason: str, words: str, after: float | None = None) -> None:
@@ -119,7 +119,7 @@ class Turned(RuntimeError):
     @property
     def final(self) -> bool:
         """True if the service will always refuse the same request."""
-        return self.reason != "full"
+        return self.reason not in ("full", "paused")
 
 
 @dataclass(frozen=True)
