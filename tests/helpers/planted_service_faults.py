@@ -20,6 +20,7 @@ from simulated_system import SimulatedIo
 from discreet.service import database, release_chain, release_worker, server
 from discreet.service.clock_batches import ClockBatches, ClockRequests
 from discreet.service.database import ABSENT, PLACED, RequestResult, Requests, Store, TicketMessage
+from discreet.service.operator_acts import standing_of
 from discreet.service.release_chain import Head, OldDatabase
 from discreet.service.release_worker import LeaseHolder
 from discreet.service.resolved_batches import ResolvedRequests
@@ -418,6 +419,59 @@ def _person_not_written(put: Put) -> None:
     put(Requests, "write", write)
 
 
+# ------------------------------------------------------------------------- acts of the operator
+def _pause_ignored(put: Put) -> None:
+    def place(self: Any, asked: Any, real: Any = Requests.place) -> Any:
+        self._paused = False
+        return real(self, asked)
+
+    put(Requests, "place", place)
+
+
+def _pause_by_the_process(put: Put) -> None:
+    """A process knows the acts as it first read them, until it is started again."""
+
+    def standing(real: Any, self: Any, connection: Any) -> Any:
+        io = self._io
+        if not isinstance(io, SimulatedIo):
+            return real(self, connection)
+        known = io.process.__dict__
+        return known.setdefault("standing", real(self, connection))
+
+    put(SqliteStore, "_standing", around(Store._standing, standing))
+
+
+def _extended_for_new_places_only(put: Put) -> None:
+    def act(self: Any, kind: str, stays: float, seconds: Any = None, real: Any = Store.act) -> Any:
+        before, tickets = self.standing().stays(stays), database._tickets
+        found = real(self, kind, stays, seconds)
+        with self._writing() as connection:
+            more = found.stays(stays) - before
+            connection.execute(tickets.update().values(due=tickets.c.due - more))
+        return found
+
+    put(SqliteStore, "act", act)
+
+
+def _extension_shortened(put: Put) -> None:
+    """Reservations that were extended look as if a fast clock had made them."""
+
+    def shorten(self: Any, connection: Any, now: float, stays: float) -> None:
+        due = database._tickets.c.due
+        connection.execute(database._tickets.update().where(due > now + stays).values(due=now + stays))
+
+    put(SqliteStore, "_shorten", shorten)
+
+
+def _act_not_stored(put: Put) -> None:
+    def act(real: Any, self: Any, kind: str, stays: float, seconds: Any = None) -> Any:
+        before = [] if not self.standing().paused else [("pause", None)]
+        return standing_of([*before, (kind, seconds)])
+
+    for store in STORES:
+        put(store, "act", around(store.act, act))
+
+
 def _no_token(put: Put) -> None:
     """The turn and the key of the row hold without it: this is harmless."""
 
@@ -491,6 +545,11 @@ PLANTED: dict[str, Callable[[Put], None] | type[User]] = {
     "person: absent counts as taking part": _absent_took_part,
     "person: read outside the transaction": _person_read_outside,
     "person: not written": _person_not_written,
+    "pause ignored": _pause_ignored,
+    "pause: other processes do not read it": _pause_by_the_process,
+    "extension for new places only": _extended_for_new_places_only,
+    "extension shortened at an expiry": _extension_shortened,
+    "act of the operator not stored": _act_not_stored,
     "client: new nonce at a retry": NewNonce,
     "client: 502 is final": GivesUp,
 }
@@ -507,6 +566,8 @@ REAL_ONLY = {
     "person: open place ignored", "person: checked at the answer", "person: key changes",
     "person: last batch not updated", "person: absent counts as taking part",
     "person: read outside the transaction", "person: not written",
+    "pause ignored", "pause: other processes do not read it", "extension for new places only",
+    "extension shortened at an expiry",
 }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from discreet.service import app, release_chain, release_worker, server
 from discreet.service import encoding as codec
 from discreet.service.database import ABSENT, ANSWERED, PLACED, Drawn, TicketMessage, hashed
 from discreet.service.message_validation import CentralAdmission, Malformed
+from discreet.service.operator_acts import Standing
 from discreet.service.release_chain import ChainMark, OldDatabase
 from discreet.service.release_worker import LEASE, begin_study
 from discreet.service.study_config import Study, study_of
@@ -411,6 +412,7 @@ class World:
         # tickets whose messages were removed before their batch was complete
         self.withdrawn: set[int] = set()
         self.closed: set[int] = set()  # batches of the rule "clock" that are closed
+        self.standing, self.doubtful = Standing(), False  # result of the operator's acts
         self.users = [self.client(self, ticket) for ticket in self.tickets]
         on = lambda *values: rng.choice((0.0, *values))  # noqa: E731
         self.lossy, self.odd_clocks = on(0.05), on(0.5)
@@ -533,6 +535,41 @@ class World:
             await self.restore(old, too_old=True)
         self.calm = self.loop.clock
 
+    async def operate(self) -> None:
+        """Pause, resume and extend at random times; in the end, resume."""
+        rng = random.Random(f"operator {self.seed}")
+        while self.chaotic:
+            await asyncio.sleep(6.0 * rng.random())
+            verb = rng.choice(("pause", "resume", "extend"))
+            longest = self.standing.stays(ANSWER_WITHIN)
+            seconds = min(20.0, longest + 3.0 * rng.random()) if verb == "extend" else None
+            await self._order(verb, seconds, rng)
+        while True:  # an earlier request to pause can arrive late
+            await asyncio.sleep(1.0)
+            if self.standing.paused:
+                await self._order("resume", None, rng)
+
+    async def _order(self, verb: str, seconds: float | None, rng: random.Random) -> None:
+        """Send a command until a process answers, then check that the database has it."""
+        body = b"" if seconds is None else json.dumps({"answer_within": seconds}).encode()
+        self.say("operator", verb, seconds or "")
+        while True:
+            restores = self.restores
+            process, done = self.processes[rng.choice("ab")], self.loop.create_future()
+            self._arrive(process, f"/operator/{verb}", body, done)
+            end = self.loop.call_later(2.0, _give, done, (0, b""))
+            code, _ = await done
+            end.cancel()
+            self.doubtful = self.doubtful or not code  # a request without an answer can arrive later
+            if code == 200 and not (self.doubtful or self.down) and restores == self.restores:
+                now = self.store.held().standing
+                known = now.extended >= seconds if seconds else now.paused == (verb == "pause")
+                if not known:
+                    self.violated(f"operator: {verb} was answered, and is not stored")
+            if code in (200, 400):  # 400: a copy of the database, or a lost answer, had a longer time
+                return
+            await asyncio.sleep(0.5)
+
     # ------------------------------------------------------------------------- copies of the database
     def keep_backup(self) -> None:
         """Copy the database, as an operator does at some time, and before a release is stored."""
@@ -545,6 +582,7 @@ class World:
     def _put_back(self, backup: Backup) -> None:
         self.store.restore(backup.content)
         *shown, self.turn, self.over = backup.shown
+        self.standing = backup.held.standing
         self.log, self.released, self.placed, self.absent, self.numbers, *ended = (
             one.copy() for one in shown
         )
@@ -707,6 +745,7 @@ class World:
             _must(known == (plan, batch, body), f"ticket {number}: has two messages")
             _must(held.tickets[number] == (ANSWERED, plan), f"ticket {number}: has a message, not an answer")
         self._check_times(held)
+        self.standing = held.standing
         for number in [one for one in self.log if held.tickets[one][0] == ABSENT]:
             _, batch, _ = self.log.pop(number)  # withdrawn
             self.withdrawn.add(number)
@@ -773,13 +812,15 @@ class World:
         """Nobody is absent before their time is over."""
         for number, (state, _) in held.tickets.items():
             if state == PLACED:
+                paused = self.standing.paused and held.standing.paused
+                _must(number in self.placed or not paused, f"ticket {number}: has a place during a pause")
                 self.placed.setdefault(number, self.loop.clock)
             elif state == ABSENT and number not in self.absent and number in self.placed:
                 if number in self.log or number in self.leaving:
                     self.absent.add(number)
                     continue
                 self.absent.add(number)
-                early = self.placed[number] + ANSWER_WITHIN - self.loop.clock
+                early = self.placed[number] + held.standing.stays(ANSWER_WITHIN) - self.loop.clock
                 _must(early < 0.1 or not self.timely, f"ticket {number}: is absent {early:.1f} s early")
 
     def _check_batches(self, held: Held, placed: int, resolved: int) -> None:
@@ -904,6 +945,9 @@ class Served(app.Service):
         writer._before_commit = World.now.keep_backup
         return admission, writer
 
+    async def _check_operator(self, request: Any) -> None:
+        """Everyone here has a token."""
+
     async def handle(self, path: str, body: bytes) -> tuple[int, Any]:
         """The answer to a request: its status, and its JSON or bytes."""
         request: Any = Asked(path, body)
@@ -914,6 +958,8 @@ class Served(app.Service):
                 answer = await self.answered(request)
             elif path == "/withdrawals":
                 answer = await self.withdrawn(request)
+            elif path.startswith("/operator"):
+                answer = await self.operated(request, path.rpartition("/")[2])
             elif path == "/plan":
                 answer = await self.plan(request)
             else:
@@ -1059,6 +1105,8 @@ def simulate(seed: int, kind: StoreName = "sqlite", world: type[World] = World, 
     asyncio._set_running_loop(loop)
     try:
         tasks = [made.supervise(), made.faulty(), made.read(), *(user.live() for user in made.users)]
+        if seed % 3 == 1:
+            tasks.append(made.operate())
         made.tasks += [loop.create_task(one) for one in tasks]
     finally:
         asyncio._set_running_loop(None)

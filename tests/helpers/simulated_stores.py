@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import math
 import pickle
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,7 @@ from discreet.service.database import (
     hashed,
 )
 from discreet.service.frozen_mechanism import first_program
+from discreet.service.operator_acts import Standing, standing_of
 from discreet.service.release_chain import NO_LINK, ChainMark, link_of
 from discreet.service.study_config import Study
 from discreet.service.system_io import SYSTEM, Io
@@ -47,7 +49,7 @@ class Held:
     tickets : for each hash, (number, state, plan). plans : (number, placed, came, absent, turn).
     resolved : (batch, plan, came, absent). messages : (ticket, plan, batch, body).
     releases : SHA-256 of each release, by its number. persons : (taken, last batch), by the person's row.
-    owners : the person's row of each ticket that has one.
+    owners : the person's row of each ticket that has one. standing : result of the operator's acts.
     """
 
     turn: int
@@ -59,6 +61,7 @@ class Held:
     releases: dict[int, str]
     persons: dict[int, tuple[int, int | None]]
     owners: dict[int, int]
+    standing: Standing
 
 
 def unavailable() -> sql.exc.OperationalError:
@@ -162,6 +165,7 @@ class SqliteStore(Store):
             dict(ask("SELECT number, sha256 FROM releases").fetchall()),
             {own: (n, last) for own, n, last in ask("SELECT id, taken, last_batch FROM persons")},
             dict(ask("SELECT id, person FROM tickets WHERE person IS NOT NULL").fetchall()),
+            standing_of(ask("SELECT kind, seconds FROM acts ORDER BY id").fetchall()),
         )
 
     def number_of(self, ticket: str) -> int:
@@ -210,7 +214,7 @@ class DictionaryStore:
         self.d: dict[str, Any] = {
             "turn": 0, "over": False, "plans": {}, "releases": {}, "tickets": {}, "messages": {},
             "resolved": {}, "count": 0, "session": first.session, "lease": ["", 0, 0.0], "rows": [],
-            "links": {}, "beats": {}, "persons": {},
+            "links": {}, "beats": {}, "persons": {}, "acts": [],
         }  # fmt: skip
         self._keep(first)
         self._open(0, plans, io.now())
@@ -238,6 +242,7 @@ class DictionaryStore:
                 for one in d["persons"].values()
             },
             {row["id"]: d["persons"][row["person"]]["id"] for row in d["rows"] if row["person"] is not None},
+            self._stands(),
         )
 
     def number_of(self, ticket: str) -> int:
@@ -383,6 +388,24 @@ class DictionaryStore:
     def _current(self, turn: int) -> list[dict[str, Any]]:
         return [one for one in self.d["plans"].values() if one["turn"] == turn]
 
+    # ------------------------------------------------------------------------- acts of the operator
+    def _stands(self) -> Standing:
+        last = [kind for kind, _ in self.d["acts"] if kind != "extend"][-1:]
+        return Standing(last == ["pause"], max((s for _, s in self.d["acts"] if s is not None), default=0.0))
+
+    @transaction(False)
+    def standing(self) -> Standing:
+        return self._stands()
+
+    @transaction(True)
+    def act(self, kind: str, stays: float, seconds: float | None = None) -> Standing:
+        before = self._stands().stays(stays)
+        self.d["acts"].append((kind, seconds))
+        for row in self.d["rows"]:
+            if row["due"] is not None:
+                row["due"] += self._stands().stays(stays) - before
+        return self._stands()
+
     @transaction(False)
     def policies(self, turn: int) -> list[dict[str, Any]]:
         return [dict(one) for one in self._current(turn)]
@@ -392,7 +415,8 @@ class DictionaryStore:
         if self.batches is None:
             return []
         if self.clock:
-            first = turn - 1 - -(-int(self.study.answer_within) // int(self.study.every))
+            stays = self._stands().stays(self.study.answer_within)
+            first = turn - 1 - math.ceil(stays / self.study.every)
             return [dict(p) for p in self.d["plans"].values() if first <= p["turn"] < turn and p["placed"]]
         return [dict(p) for p in self.d["plans"].values() if p["turn"] < turn and _open(p)]
 
@@ -469,6 +493,7 @@ class DictionaryStore:
         self, requests: Sequence[Any], now: float, stays: float, closes_after: float | None = None
     ) -> list[RequestResult]:
         self._closed(now)
+        stays = self._stands().stays(stays)
         found = [self._result(one, now, stays) for one in requests]
         self.whole = not self.d["over"] and self._batch_is_whole(self.d["turn"])
         return found
@@ -512,8 +537,8 @@ class DictionaryStore:
             return RequestResult("placed", row["plan"], max(0.0, row["due"] - now))
         if row["state"] != UNSPENT:
             return RequestResult("spent")
-        if d["over"]:
-            return RequestResult("over")
+        if d["over"] or self._stands().paused:
+            return RequestResult("over" if d["over"] else "paused")
         if self._waits(row):
             return RequestResult("again")
         newest = self._current(d["turn"])
@@ -600,11 +625,13 @@ class DictionaryStore:
 
     def mark_expired(self, now: float, closes_after: float | None, stays: float) -> int:
         dues = [row["due"] for row in self.d["rows"] if row["due"] is not None]
+        stays = self._stands().stays(stays)
         return self._expire(now, stays) if any(not now < due <= now + stays for due in dues) else 0
 
     @transaction(True)
     def _expire(self, now: float, stays: float) -> int:
         self._closed(now)
+        stays = self._stands().stays(stays)
         for row in self.d["rows"]:
             if row["due"] is not None:
                 row["due"] = min(row["due"], now + stays)

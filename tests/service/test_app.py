@@ -185,7 +185,8 @@ def test_the_description_is_complete_and_its_examples_run(served: tuple[Any, Any
     told = http.get("/openapi.json").json()
     assert set(told["paths"]) == {
         "/plan", "/places", "/messages", "/withdrawals", "/tickets", "/releases/{number}", "/statement",
-        "/health", "/keys", "/log", "/metrics",
+        "/health", "/keys", "/log", "/metrics", "/operator/pause", "/operator/resume", "/operator/extend",
+        "/operator/revoke",
     }  # fmt: skip
     for path, methods in told["paths"].items():
         for method, one in methods.items():

@@ -149,6 +149,17 @@ class Course:
             store.close()
 
 
+class Operated(Course):
+    """Users of a study whose operator pauses, resumes and extends at fixed times."""
+
+    def step(self, tick: int) -> None:
+        super().step(tick)
+        acts = {20: ("extend", 170.0), 60: ("pause", None), 90: ("resume", None), 100: ("extend", 230.0)}
+        if tick in acts:
+            kind, seconds = acts[tick]
+            self.stores[0].act(kind, STAYS, seconds)  # type: ignore[arg-type]
+
+
 def reference(course: Course) -> list[bytes]:
     """The releases of a session that gets the answers of each period, without a database."""
     study, admission = course.study, admission_of(course.study, b"")
@@ -257,8 +268,12 @@ def squared_shift(one: list[bytes], other: list[bytes]) -> float:
     return total
 
 
-@pytest.mark.parametrize("release", ["batches", "decaying"])
-def test_record_and_time_of_an_answer_cost_what_is_stated(tmp_path: Path, release: str) -> None:
+@pytest.mark.parametrize(
+    ("release", "course_type"), [("batches", Course), ("decaying", Course), ("decaying", Operated)]
+)
+def test_record_and_time_of_an_answer_cost_what_is_stated(
+    tmp_path: Path, release: str, course_type: type[Course]
+) -> None:
     """Nobody else hears anything else, and the squared shifts sum to at most 2 rho."""
     privatizer = {"name": "central", "epsilon": 1.0, "delta": 1e-6, "release": release}
     if release == "decaying":
@@ -266,14 +281,15 @@ def test_record_and_time_of_an_answer_cost_what_is_stated(tmp_path: Path, releas
     study, crowd = study_with(privatizer=privatizer), people(11)
     rho = study.guarantee.rho
     assert rho is not None
-    base = Course(study, tmp_path / "base.db", crowd)
+    base = course_type(study, tmp_path / "base.db", crowd)
     with closing(base):
         released = base.play()
     early = [user for user, (batch, *_) in sorted(base.log.items()) if batch < study.releases - 3]
     ratios, moved = [], 0
     for user in early[:: max(1, len(early) // 2)]:
-        for n, waits in enumerate((crowd[user].waits, 0.0, 110.0, 149.0, None)):
-            course = Course(study, tmp_path / f"{user} {n}.db", changed(crowd, user, waits))
+        late = 149.0 if course_type is Course else 220.0  # before the end of the place, or of the longer one
+        for n, waits in enumerate((crowd[user].waits, 0.0, 110.0, late, None)):
+            course = course_type(study, tmp_path / f"{user} {n}.db", changed(crowd, user, waits))
             with closing(course):
                 found = course.play()
             assert course.told == base.told

@@ -55,7 +55,7 @@ class Log:
         self.people = 0
         self.time = stopped.time()
         self.outcomes: list[tuple[int, int, Any]] = []  # (plan, user, message body or None), in their order
-        self.most = 0
+        self.most, self.stays = 0, 60.0
         self.known: set[int] = set()
 
     def play(self) -> None:
@@ -76,7 +76,7 @@ class Log:
             ticket = self.tickets[self.people]
             (found,) = self.store.admit([ReservationRequest(hashed(ticket))], self.time, 60.0)
             if found.status != "placed":
-                assert found.status in ("full", "over")
+                assert found.status in ("full", "over", "paused")
                 return
             row = next(
                 one
@@ -120,11 +120,23 @@ class Log:
             self.outcomes.append((place.number, user, message.body))
         late = [one for one in stay if one[2] < 0.0]
         if late and self.rng.random() < 0.5:
-            count = self.store.mark_expired(self.time + 61.0, None)
+            assert self.store.mark_expired(self.time + self.stays - 1.0, None, 60.0) == 0
+            count = self.store.mark_expired(self.time + self.stays + 1.0, None, 60.0)
             assert count == len(stay)  # all places were taken at the same time
             self.outcomes += [(place.number, user, None) for user, place, _ in sorted(stay, key=_ticket)]
             stay = []
         self.open = stay
+
+
+class Operated(Log):
+    """A log in which the operator pauses, resumes and extends at random times."""
+
+    def step(self) -> None:
+        super().step()
+        kind = self.rng.choice(["pause", "resume", "resume", "extend", ""])
+        if kind:
+            seconds = self.stays + 10.0 * self.rng.random() if kind == "extend" else None
+            self.stays = self.store.act(kind, 60.0, seconds).stays(60.0)  # type: ignore[arg-type]
 
 
 def _ticket(one: tuple[int, Any, Any]) -> int:
@@ -166,7 +178,7 @@ def reference(log: Log) -> list[Any]:
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_batches_have_the_sizes_and_sums_of_the_schedule(tmp_path: Path, trust: str, seed: int) -> None:
     study = study_with(trust=trust)
-    log = Log(study, tmp_path / "a.db", seed)
+    log = (Log if seed < 2 else Operated)(study, tmp_path / "a.db", seed)
     with closing(log.store):
         log.play()
         assert len(log.outcomes) == study.users  # whoever has a place is counted once
@@ -189,9 +201,10 @@ def test_batches_have_the_sizes_and_sums_of_the_schedule(tmp_path: Path, trust: 
         assert log.writer.refused == 0
 
 
-def test_a_record_costs_what_it_costs_in_one_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("course", [Log, Operated])
+def test_a_record_costs_what_it_costs_in_one_batch(tmp_path: Path, course: type[Log]) -> None:
     """With equal noise, log and other records, the squared shifts of all releases sum to at most 2 rho."""
-    log = Log(study_with(40), tmp_path / "a.db", 5)
+    log = course(study_with(40), tmp_path / "a.db", 5)
     steps, rho = log.study.layout.horizon, log.study.guarantee.rho
     assert rho is not None
     with closing(log.store):

@@ -51,9 +51,9 @@ const PACE = {
 
 /**
  * The service refuses a request. reason: full, late, spent, foreign, malformed, ...; status: the HTTP status code.
- * final: the service will always refuse the same request. "full" is not final: ask for a place again, after `after`
- * seconds if the service named a time. "again" is not final: release is the number of the release from which the user
- * can take part again; null if the user took part as often as allowed, or has an open place.
+ * final: the service will always refuse the same request. "full", "paused" and "again" are not final. After "full" and
+ * "paused", ask for a place again, after `after` seconds if the service named a time. After "again", release is the number of
+ * the release from which the user can take part again; null if the user took part as often as allowed, or has an open place.
  */
 export class Turned extends Error {
   /** @param {number} status @param {string} reason @param {string} words @param {number | null} [after] @param {unknown} [release] */
@@ -64,7 +64,7 @@ export class Turned extends Error {
     this.reason = reason;
     this.after = after;
     this.release = Number.isSafeInteger(release) ? Number(release) : null;
-    this.final = reason !== "full" && reason !== "again";
+    this.final = !["full", "paused", "again"].includes(reason);
   }
 }
 

@@ -111,7 +111,8 @@ class Turned(RuntimeError):
     * release : for the reason ``again``, the number of the release from which the user can take part again.
       If it is None, the user took part as often as allowed, or has an open place.
 
-    Every reason except ``full`` and ``again`` is final. After ``full``, ask for a place again, not before
+    Every reason except ``full``, ``paused`` and ``again`` is final. After ``full`` and ``paused``, ask for a
+    place again, not before
     ``after`` seconds have passed.
     """
 
@@ -125,7 +126,7 @@ class Turned(RuntimeError):
     @property
     def final(self) -> bool:
         """True if the service will always refuse the same request."""
-        return self.reason not in ("full", "again")
+        return self.reason not in ("full", "paused", "again")
 
 
 @dataclass(frozen=True)

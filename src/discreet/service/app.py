@@ -62,14 +62,16 @@ MOST_BYTES = 4 * 2**20  # Largest number of bytes in the body of a request.
 MOST_MANY = 1_000  # Largest number of messages or tickets in one request.
 MOST_ISSUED = 10_000  # Largest number of tickets that one request can create.
 BODY_SECONDS = 10.0  # Seconds within which the body of a request must arrive.
+MOST_SECONDS = 366 * 86_400.0  # Largest time to answer to which an operator can extend.
 MOST_AFTER = 3600  # Largest number of seconds in the header Retry-After.
+_PAUSED_AFTER = 60.0  # Seconds in the header Retry-After while the study is paused.
 _POLL = 0.2  # Seconds between two checks for changes by other processes.
 _SWEEP = 0.02  # Seconds between two removals of counted messages; a removal blocks other requests.
 
 _CODES = {
     "counted": 202, "placed": 201, "full": 409, "spent": 409, "replayed": 409, "placeless": 409, "late": 410,
     "over": 410, "closed": 410, "foreign": 403, "malformed": 400, "oversized": 413, "slow": 408, "busy": 503,
-    "unauthorized": 401, "unknown": 404, "headers": 431, "again": 403,
+    "paused": 503, "unauthorized": 401, "unknown": 404, "headers": 431, "again": 403,
 }  # fmt: skip
 _WORDS = {
     "full": "no place is free now: ask again later",
@@ -79,6 +81,7 @@ _WORDS = {
     "placeless": "this ticket has no place: ask for one before you act",
     "late": "this plan is over, or the time of this place is",
     "over": "the study is over",
+    "paused": "the operator has paused the study: ask again in a minute",
     "closed": "the message is counted: its batch is complete, and a sum cannot be changed",
     "foreign": "no such ticket was issued by this study, or the message was made for another one",
     "busy": "nothing is known of this request: send it again",
@@ -111,7 +114,8 @@ def _refused(reason: str, words: str = "", seconds: float = 0.0) -> Response:
 
     seconds : if all places are taken, the time in seconds after which a new request can succeed.
     """
-    headers = {"Retry-After": str(_after(seconds))} if reason in ("busy", "full") else None
+    seconds = _PAUSED_AFTER if reason == "paused" else seconds
+    headers = {"Retry-After": str(_after(seconds))} if reason in ("busy", "full", "paused") else None
     if reason == "unauthorized":
         headers = {"WWW-Authenticate": "Bearer"}
     return _json(_CODES[reason], {"reason": reason, "words": words or _WORDS.get(reason, reason)}, headers)
@@ -125,6 +129,11 @@ def _after(seconds: float) -> int:
     """
     known = min(max(1, math.ceil(seconds)), MOST_AFTER)
     return known if known <= 60 else 60 * math.ceil(known / 60)
+
+
+def _only(table: Any, name: str) -> Any:
+    """Return the value of a JSON object's only key; None if it has another form."""
+    return table.get(name) if isinstance(table, dict) and len(table) == 1 else None
 
 
 class Service:
@@ -141,17 +150,16 @@ class Service:
         self._wake = asyncio.Event()
         self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after, self.io)
         self.turn, self.over, self.newest = -1, False, 0
+        self.stays = 0.0  # published seconds between a reservation and its deadline
         self.shown = b"", ""  # the published plans, and their ETag
         self._refreshing = io.lock()
         self._clean = False  # True if all counted messages have been removed
         self._due = math.inf  # seconds from the last check to the next time of the rule "clock"
-        content = self._content()
-        self.content = content
-        signature = key.sign("discreet service, 1", content)
         store.bind_key(key.public)
         if isinstance(self.writer, Writer):
             set_first_row(self.study, store, key)
-        self.statement = codec.canonical({**content, "signature": signature})
+        self.content, self.statement = dict[str, Any](), b""
+        self._state(store.standing().stays(study.answer_within))
         self._tasks: list[asyncio.Task[None]] = []
         self.failed = ""  # reason why no more releases are made
         self.registry = CollectorRegistry()
@@ -191,6 +199,15 @@ class Service:
         shuffled = self.study.shuffled  # under shuffle trust, devices send messages to the shuffler
         admission = ShuffleAdmission() if shuffled else admission_of(self.study, form)
         return admission, Writer(self.study, self.store, holder, self.io)
+
+    def _state(self, stays: float) -> None:
+        """Sign the statement for participants; ``stays`` is the time in seconds that they have to answer."""
+        content = self._content()
+        if "absent" in content:
+            content["absent"]["answer_within_seconds"] = stays
+        signature = self._key.sign("discreet service, 1", content)
+        self.content, self.statement = content, codec.canonical({**content, "signature": signature})
+        self.stays = stays
 
     def _content(self) -> dict[str, Any]:
         """Return the statement for participants, without a signature."""
@@ -310,8 +327,11 @@ class Service:
     def _refresh(self) -> None:
         about = self.store.about()
         turn, over = int(about["turn"]), bool(about["over"])
-        if (turn, over) == (self.turn, self.over):
+        stays = self.store.standing().stays(self.study.answer_within)
+        if (turn, over, stays) == (self.turn, self.over, self.stays):
             return
+        if stays != self.stays:
+            self._state(stays)
         rows = self.store.policies(turn)
         # users without a place can follow this plan; they send nothing
         fallback = max(rows, key=lambda row: int(row["users"]))["number"] if rows else None
@@ -334,7 +354,7 @@ class Service:
             "world": study.sizes,
             "form": codec.text_of(form),
             "shuffler": None if study.shuffler is None else dict(study.shuffler),
-            "answer_within": study.answer_within,
+            "answer_within": stays,
             "fallback": fallback,
             "chain": {"turn": turn, "link": self.store.link(turn)},
         }
@@ -574,6 +594,33 @@ class Service:
         self.ticketed.labels("issued").inc()
         return _json(201, {"tickets": made})
 
+    async def operated(self, request: Request, verb: str) -> Response:
+        """Handle POST /operator/pause, resume, extend and revoke, which need an operator's token."""
+        await self._check_operator(request)
+        store, stays = self.store, self.study.answer_within
+        if verb == "revoke":
+            name = _only(await self.body(request), "token")
+            if not isinstance(name, str) or not await self.io.in_thread(store.revoke_token, name):
+                raise ServiceError("malformed", "token: must be the name of a token, 16 hexadecimal digits")
+            return _json(200, {"tokens": await self.io.in_thread(store.tokens)})
+        seconds = None
+        if verb == "extend":
+            seconds = self._longer(_only(await self.body(request), "answer_within"))
+        standing = await self.io.in_thread(store.act, verb, stays, seconds)
+        if seconds is not None and seconds < standing.stays(stays):
+            words = f"answer_within: must be at least {standing.stays(stays):g}, which users were told"
+            raise ServiceError("malformed", words)
+        await self.io.in_thread(self.refresh)
+        log.info("operator: %s%s", verb, "" if seconds is None else f" to {seconds:g} seconds")
+        return _json(200, {"paused": standing.paused, "answer_within": standing.stays(stays)})
+
+    def _longer(self, seconds: Any) -> float:
+        """Return the time of an extension. Raises :class:`ServiceError` if the value is not allowed."""
+        most = self.study.closes_after or MOST_SECONDS
+        if type(seconds) not in (int, float) or not 0 < seconds <= most:
+            raise ServiceError("malformed", f"answer_within: must be a number of seconds in (0, {most:g}]")
+        return float(seconds)
+
     async def _check_operator(self, request: Request) -> None:
         """Raise :class:`ServiceError` unless a request has an operator's token."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
@@ -614,7 +661,10 @@ class Service:
         links = await self.io.in_thread(self.store.log, int(first))
         programs = await self.io.in_thread(self.store.programs)
         rows = await self.io.in_thread(self.store.key_rows)
-        content = {"identity": self.study.identity, "links": links, "programs": programs, "keys": rows}
+        acts = await self.io.in_thread(self.store.acts)
+        content = {
+            "identity": self.study.identity, "links": links, "programs": programs, "keys": rows, "acts": acts,
+        }  # fmt: skip
         signed = {
             "content": content, "key": self._key.public,
             "signature": self._key.sign("discreet log, 1", content),
@@ -790,6 +840,14 @@ def _people(app: FastAPI, service: Service, texts: described.Texts) -> None:
     @app.post("/tickets", **texts.tickets)
     async def tickets(request: Request) -> Response:
         return await service.issued(request)
+
+    def verb(name: str) -> None:
+        @app.post(f"/operator/{name}", name=name, **texts.operator[name])
+        async def operated(request: Request) -> Response:
+            return await service.operated(request, name)
+
+    for name in texts.operator:
+        verb(name)
 
 
 def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:

@@ -50,7 +50,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from discreet.core.count_mechanism import CountMechanism
@@ -116,6 +116,10 @@ class ClockBatches(ResolvedBatches):
     def held_turns(self) -> int:
         """Number of earlier turns whose plans stay published. This number does not depend on answers."""
         return math.ceil(self.stays / self.every) + 1
+
+    def with_stays(self, stays: float) -> ClockBatches:
+        """Return the rule if users have at least ``stays`` seconds to answer."""
+        return self if stays <= self.stays else replace(self, stays=stays)
 
     def is_whole(self, turn: int, rows: list[dict[str, Any]]) -> bool:
         """Return True if batch ``turn`` was closed."""

@@ -30,6 +30,8 @@ The database is SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. 
 ``links``       for each release, its link of the chain (:mod:`discreet.service.release_chain`).
 ``beats``       numbers and nonces of the last beats of the process that can make releases.
 
+``acts``        acts of the operator: pause, resume, extend (:mod:`discreet.service.operator_acts`).
+
 ``program``     versions that served the study; the first row has the mechanism and the guarantee.
 ``schema``      one row: the version of these tables (:mod:`discreet.service.schema_migrations`).
 ==============  ========================================================================================
@@ -87,7 +89,7 @@ import os
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -97,6 +99,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
 from discreet.core import checks
+from discreet.service.operator_acts import ActKind, Standing, standing_of
 from discreet.service.release_chain import BEATS, NO_LINK, ChainMark, link_of
 from discreet.service.returning_users import Participation, Returning, code_of, pseudonym_of
 from discreet.service.system_io import SYSTEM, Io
@@ -262,6 +265,14 @@ _beats = sql.Table(
     sql.Column("number", sql.BigInteger, primary_key=True, autoincrement=False),
     sql.Column("nonce", sql.String(16), nullable=False),
 )
+_acts = sql.Table(  # Store.add_tables adds it to a database that has the other tables
+    "acts",
+    _meta,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("kind", sql.String(16), nullable=False),
+    sql.Column("seconds", sql.Float),  # answer_within, of "extend"
+    sql.Column("at_turn", sql.Integer, nullable=False),
+)
 _program = sql.Table(
     "program",
     _meta,
@@ -350,14 +361,15 @@ _OPEN_PLANS = (
     .where((_plans.c.turn == _TURN) | (_plans.c.placed > _plans.c.came + _plans.c.absent))
     .order_by(_plans.c.number)
 )
+_ACTS = sql.select(_acts.c.kind, _acts.c.seconds).order_by(_acts.c.id)
 _RESOLVED_SINCE = sql.select(resolved_table).where(resolved_table.c.batch >= sql.bindparam("turn"))
 _LOCKED = {one: one.with_for_update() for one in (_STUDY_NOW, _TURN_PLANS, _OPEN_PLANS)}
 _TICKET_UPDATE = RowUpdate(_tickets, ("id",), ("state", "plan", "due", "nonce"))
 _PLAN_UPDATE = RowUpdate(_plans, ("number",), ("placed", "came", "absent"))
 _PERSON_UPDATE = RowUpdate(_persons, ("id",), ("taken", "last_batch"))
 Status = Literal[
-    "placed", "counted", "full", "late", "spent", "foreign", "replayed", "placeless", "over", "withdrawn",
-    "again",
+    "placed", "counted", "full", "paused", "late", "spent", "foreign", "replayed", "placeless", "over",
+    "withdrawn", "again",
 ]  # fmt: skip
 
 
@@ -892,6 +904,21 @@ class Store:
             query = sql.select(_tokens.c.hash).where(_tokens.c.hash == hashed(token))
             return connection.execute(query).first() is not None
 
+    def tokens(self) -> list[str]:
+        """Return the names of all operators' tokens: the first 16 hexadecimal digits of their hashes."""
+        with self._reading() as connection:
+            return sorted(
+                bytes(one).hex()[:16] for one in connection.execute(sql.select(_tokens.c.hash)).scalars()
+            )
+
+    def revoke_token(self, name: str) -> bool:
+        """Remove the token with this name. Returns False if there is none."""
+        with self._writing() as connection:
+            known = [bytes(one) for one in connection.execute(sql.select(_tokens.c.hash)).scalars()]
+            gone = [one for one in known if one.hex()[:16] == name]
+            connection.execute(_tokens.delete().where(_tokens.c.hash.in_(gone)))
+        return bool(gone)
+
     # ------------------------------------------------------------------------- people
     def admit(
         self,
@@ -934,9 +961,13 @@ class Store:
 
         Tickets and nonces are read after the lock is held, so that no other transaction changes them.
         """
-        # without the rule "all", one transaction at a time, because each counts in the same batch
-        query = _STUDY_NOW if self.batches is None else _LOCKED[_STUDY_NOW]
-        study = connection.execute(query).one()
+        # without the rule "all", one transaction at a time, because each counts in the same batch; the
+        # operator acts under the same lock
+        places = any(isinstance(one, ReservationRequest) for one in requests)
+        study = connection.execute(_LOCKED[_STUDY_NOW] if places or self.batches is not None else _STUDY_NOW)
+        study = study.one()
+        standing = self._standing(connection) if places else Standing()
+        stays = standing.stays(stays)
         plans = [] if study.over else self._open(connection, lock=True)
         tickets = self._known(connection, {one.ticket for one in requests})
         nonces = self._nonces(connection, [one.nonce for one in requests if isinstance(one, TicketMessage)])
@@ -950,7 +981,8 @@ class Store:
                 known = {one["number"] for one in plans}
                 plans += self._plan_rows(connection, {one["plan"] for one in leaving} - known - {None})
         people = self._people(connection, requests, tickets)
-        given = plans, tickets, nonces, bool(study.over), now, stays, ends, stored, people
+        paused = standing.paused
+        given = plans, tickets, nonces, bool(study.over), now, stays, ends, stored, people, paused
         if self.batches is None:
             return Requests(*given)
         rows = connection.execute(_RESOLVED_SINCE, {"turn": study.turn}).mappings()
@@ -1009,8 +1041,9 @@ class Store:
         stays : seconds between a reservation and the deadline for its answer. A reservation with more time
             left than ``stays`` was written while the clock was fast, and is shortened.
         """
-        late = (_tickets.c.due <= now) | (_tickets.c.due > now + stays)
         with self._reading() as connection:  # usually nothing has expired, so no lock is needed
+            most = now + self._standing(connection).stays(stays)
+            late = (_tickets.c.due <= now) | (_tickets.c.due > most)
             due = connection.execute(sql.select(_tickets.c.id).where(late).limit(1)).first()
             old = closes_after is not None and any(
                 one["opened"] + closes_after <= now and one["came"] + one["absent"] < one["users"]
@@ -1022,13 +1055,14 @@ class Store:
             return self._resolve_expired(now, stays)
         count = 0
         with self._writing() as connection:
+            connection.execute(_LOCKED[_STUDY_NOW])
             for one in self._open(connection, lock=True):
                 closed = closes_after is not None and one["opened"] + closes_after <= now
-                late = [_tickets.c.plan == one["number"], _tickets.c.state == PLACED]
+                own = [_tickets.c.plan == one["number"], _tickets.c.state == PLACED]
                 if not closed:
-                    late.append(_tickets.c.due <= now)
+                    own.append(_tickets.c.due <= now)
                 gone = connection.execute(
-                    _tickets.update().where(*late).values(state=ABSENT, due=None)
+                    _tickets.update().where(*own).values(state=ABSENT, due=None)
                 ).rowcount
                 free = one["users"] - one["placed"] if closed else 0
                 if gone or free:
@@ -1038,10 +1072,11 @@ class Store:
                         )
                     )  # fmt: skip
                 count += gone + free
-            self._shorten(connection, now + stays)
+            self._shorten(connection, now, stays)
         return count
 
-    def _shorten(self, connection: Connection, last: float) -> None:
+    def _shorten(self, connection: Connection, now: float, stays: float) -> None:
+        last = now + self._standing(connection).stays(stays)
         if last < math.inf:
             connection.execute(_tickets.update().where(_tickets.c.due > last).values(due=last))
 
@@ -1054,9 +1089,52 @@ class Store:
             for row in rows:
                 batch.expire(row)
             batch.write(connection)
-            self._shorten(connection, now + stays)
+            self._shorten(connection, now, stays)
         self.whole = batch.whole
         return len(rows)
+
+    # ------------------------------------------------------------------------- acts of the operator
+    def add_tables(self) -> None:
+        """Add the table ``acts`` to a database of an earlier version, without a new version of the tables."""
+        with suppress(sql.exc.IntegrityError, sql.exc.ProgrammingError):  # another process has added it
+            _acts.create(self._engine, checkfirst=True)
+
+    def _standing(self, connection: Connection) -> Standing:
+        return standing_of((row.kind, row.seconds) for row in connection.execute(_ACTS))
+
+    def standing(self) -> Standing:
+        """Return the result of all acts of the operator."""
+        with self._reading() as connection:
+            return self._standing(connection)
+
+    def acts(self) -> list[dict[str, Any]]:
+        """Return all acts of the operator in their order: ``kind``, ``seconds`` and ``at_turn``."""
+        query = sql.select(_acts.c.kind, _acts.c.seconds, _acts.c.at_turn).order_by(_acts.c.id)
+        with self._reading() as connection:
+            return [dict(row) for row in connection.execute(query).mappings()]
+
+    def act(self, kind: ActKind, stays: float, seconds: float | None = None) -> Standing:
+        """Record an act of the operator, and return the result of all acts. An act without effect is not
+        recorded.
+
+        Parameters
+        ----------
+        stays : seconds between a reservation and its deadline, by the study file.
+        seconds : with "extend", the new time. The deadlines of open reservations move by the difference.
+        """
+        with self._writing() as connection:
+            turn = connection.execute(_LOCKED[_STUDY_NOW]).one().turn
+            rows = [(row.kind, row.seconds) for row in connection.execute(_ACTS)]
+            before, new = standing_of(rows), standing_of([*rows, (kind, seconds)])
+            more = new.stays(stays) - before.stays(stays)
+            if more > 0.0 or new.paused != before.paused:
+                row = {"kind": kind, "seconds": seconds, "at_turn": turn}
+                connection.execute(_acts.insert().values(row))
+                if more > 0.0:
+                    self._open(connection, lock=True)  # rows of plans are locked before rows of tickets
+                    due = _tickets.c.due
+                    connection.execute(_tickets.update().where(due.isnot(None)).values(due=due + more))
+            return new
 
     def plans(self) -> list[dict[str, Any]]:
         """Return the rows of the open plans, with their counts of users but without their policies."""
@@ -1245,7 +1323,7 @@ class Store:
         """Return plans of earlier turns that can hold reservations, in the form of :meth:`policies`."""
         if self.batches is None:
             return []
-        turns = self.batches.held_turns
+        turns = self.batches.with_stays(self.standing().extended).held_turns
         held = (
             _plans.c.placed > _plans.c.came + _plans.c.absent
             if turns is None
@@ -1503,8 +1581,9 @@ class Requests:
         ends: float,
         stored: Mapping[int, int | None] | None = None,
         people: Returning | None = None,
+        paused: bool = False,
     ) -> None:
-        self._people = people or Returning()
+        self._people, self._paused = people or Returning(), paused
         self._stored_messages = dict(stored or {})  # batches of messages that a request withdraws
         self._removed: list[int] = []
         self._plans = {int(plan["number"]): plan for plan in plans}
@@ -1606,8 +1685,8 @@ class Requests:
             return RequestResult("placed", int(ticket["plan"]), max(0.0, ticket["due"] - self._now))
         if ticket["state"] != UNSPENT:
             return RequestResult("spent")
-        if self._over:
-            return RequestResult("over")
+        if self._over or self._paused:
+            return RequestResult("over" if self._over else "paused")
         refused = self._people.refusal(ticket, self._open_batch())
         if refused is not None:
             return RequestResult("again", release=refused[0])
@@ -1684,6 +1763,10 @@ class BatchRule(ABC):
     def held_turns(self) -> int | None:
         """Number of earlier turns whose plans stay published; None: plans with open reservations stay."""
         return None
+
+    def with_stays(self, stays: float) -> BatchRule:
+        """Return the rule if users have at least ``stays`` seconds to answer."""
+        return self
 
     @abstractmethod
     def size(self, turn: int) -> int:

@@ -99,6 +99,7 @@ class Texts:
         self.withdrawals = _withdrawals(example["ticket"])
         self.sums = _sums(study.identity)
         self.tickets = _tickets()
+        self.operator = {verb: _operator(verb) for verb in ("pause", "resume", "extend", "revoke")}
         self.releases = _releases()
         self.statement = _statement()
         self.log = _log()
@@ -305,6 +306,33 @@ def _tickets() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _operator(verb: str) -> dict[str, Any]:
+    """Return the description of a command of the operator."""
+    summary = {
+        "pause": "Give no new places; answers are accepted and deadlines stay",
+        "resume": "Give places again",
+        "extend": "Give all users more time to answer, also users with a place",
+        "revoke": "Revoke an operator's token",
+    }[verb]
+    standing = _object(paused={"type": "boolean"}, answer_within={"type": "number"}, service=_OURS)
+    tokens = _object(tokens={"type": "array", "items": _TEXT}, service=_OURS)
+    asked = {
+        "extend": _body(
+            _object(answer_within={"type": "number", "exclusiveMinimum": 0}),
+            {"day": {"answer_within": 86400}},
+        ),
+        "revoke": _body(_object(token=_TEXT), {"one": {"token": "0123456789abcdef"}}),
+    }
+    said = _answer("The tokens that are left.", tokens) if verb == "revoke" else _answer("Done.", standing)
+    return {
+        "summary": summary,
+        "status_code": 200,
+        "response_model": None,
+        "responses": {200: said} | _refusals(400, 401, 408, 413, 503),
+        "openapi_extra": {**asked.get(verb, _body(_object(), {"empty": {}})), "security": [{"operator": []}]},
+    }
+
+
 def _releases() -> dict[str, Any]:
     return {
         "summary": "Public content of a release; never changes",
@@ -335,7 +363,7 @@ def _statement() -> dict[str, Any]:
 def _log() -> dict[str, Any]:
     number = {"name": "from", "in": "query", "schema": {"type": "integer", "minimum": 0}, "example": 0}
     return {
-        "summary": "Links of the published releases, versions that served the study, keys; signed",
+        "summary": "Links of the published releases, versions, keys, acts of the operator; signed",
         "response_model": None,
         "responses": {200: _answer("The log.", {"type": "object"})} | _refusals(400),
         "openapi_extra": {"parameters": [number]},

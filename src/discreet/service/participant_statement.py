@@ -86,6 +86,10 @@ _BY_CLOCK = (
     "what happened to you affects when you answer, an observer of the network can learn it: send your answer "
     "at a time that does not depend on what happened.",
 )
+_ACTS = (
+    "The operator can pause the study, and can give everyone more time to answer. The guarantee assumes that "
+    "these decisions do not depend on what people sent{}. Everyone can see them (GET /log)."
+)
 _CLOCK_MEANING = (
     "If you took a place and have not answered in this time, you count as absent. Releases are made every {} "
     "seconds, and wait for nobody. A place is free until the places of the current plan are taken. If no "
@@ -120,8 +124,8 @@ _HOLDS = {
 def _side_channels(rule: str) -> tuple[str, ...]:
     """Return the facts that noise does not hide, given the rule that closes batches."""
     if rule == "clock":
-        return (*_SIZES[:-1], *_BY_CLOCK)
-    return (*SIDE_CHANNELS, *([_TIMES] if rule == "resolved" else ()))
+        return (*_SIZES[:-1], _ACTS.format(", or on when or whether they answered"), *_BY_CLOCK)
+    return (*SIDE_CHANNELS, _ACTS.format(""), *([_TIMES] if rule == "resolved" else ()))
 
 
 def _meaning(study: Study, rule: str) -> str:

@@ -56,7 +56,7 @@ def _to_1(store: Store, connection: Connection, study: Study) -> None:
 
 def _to_2(store: Store, connection: Connection, study: Study) -> None:
     """Add the chain of all stored releases, and freeze the mechanism of the stored session."""
-    for name in ("links", "beats", "program", "schema", "key_rows"):
+    for name in ("links", "beats", "program", "schema", "key_rows", "acts"):
         tables.TABLES[name].create(connection, checkfirst=True)
     store.link_all(connection)
     state = connection.execute(sql.select(tables.TABLES["state"].c.session)).scalar()

@@ -108,6 +108,7 @@ def opened(study: Study, database: str, io: Io = SYSTEM) -> Store:
     try:
         if not _is_begun(study, store, io):
             _begin(study, store, io)
+        store.add_tables()
         store.batches = study.batches(store.close_rule(), store.begun())
         store.participation = study.participation
         if store.is_shuffler():
@@ -206,6 +207,7 @@ def opened_shuffler(study: Study, database: str) -> Store:
             store.create_shuffler(study.identity, first_program(study))
         elif not store.is_shuffler():
             raise ValueError("database: is that of the service; the shuffler needs one of its own, elsewhere")
+        store.add_tables()
         return store
     except BaseException:
         store.close()

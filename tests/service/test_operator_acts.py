@@ -1,0 +1,132 @@
+"""Acts of the operator: pause, resume, a longer time to answer. (The guarantee: tests of the rules.)"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from serving import a_key, a_study, begun, central, stopped
+
+from discreet.device.http_client import Turned
+from discreet.service.database import TABLES, ReservationRequest, Store, hashed
+from discreet.service.message_validation import CentralAdmission
+from discreet.service.operator_acts import Standing, standing_of
+from discreet.service.server import in_background, opened
+from discreet.service.study_config import Study
+
+RULES: dict[str, dict[str, Any]] = {
+    "all": {"close": "all"}, "resolved": {"close": "resolved", "in_flight_least": 40},
+    "clock": {"close": "clock", "every": 100.0},
+}  # fmt: skip
+NOW = stopped.time()
+
+
+def study_with(rule: str) -> Study:
+    schedule = {"replan_every": 8}
+    return a_study(24, serving=RULES[rule], people={"answer_within": 500.0}, schedule=schedule).for_dry_run()
+
+
+def asked(store: Store, ticket: str, at: float = NOW) -> Any:
+    return store.admit([ReservationRequest(hashed(ticket))], at, 500.0)[0]
+
+
+def test_the_standing_is_the_last_pause_and_the_longest_time() -> None:
+    acts: list[tuple[str, float | None]] = [("extend", 5.0), ("pause", None), ("extend", 3.0)]
+    assert standing_of([]) == Standing(False, 0.0)
+    assert standing_of(acts) == Standing(True, 5.0)
+    assert standing_of([*acts, ("resume", None)]) == Standing(False, 5.0)
+    assert [Standing(extended=5.0).stays(one) for one in (4.0, 6.0)] == [5.0, 6.0]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_pause_stops_new_places_only_and_survives_a_restart(tmp_path: Path, rule: str) -> None:
+    study, path = study_with(rule), tmp_path / "a.db"
+    admission = CentralAdmission(study.layout)
+    with closing(begun(study, path)) as store:
+        first, second = store.new_tickets(2)
+        plan = asked(store, first).plan
+        assert store.act("pause", 500.0) == store.act("pause", 500.0) == Standing(True)
+    with closing(opened(study, str(path))) as store:  # as another process, or later
+        assert asked(store, second).status == "paused"
+        assert asked(store, first).status == "placed"
+        assert store.admit([admission.answer(central(first, plan, 1))], NOW, 500.0)[0].status == "counted"
+        store.act("resume", 500.0)
+        assert asked(store, second).status == "placed"
+        assert [one["kind"] for one in store.acts()] == ["pause", "resume"]
+        assert store.mark_expired(NOW + 499.0, None, 500.0) == 0
+        assert store.mark_expired(NOW + 501.0, None, 500.0) == 1  # clocks went on
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_extension_is_for_open_places_too_and_never_shorter(tmp_path: Path, rule: str) -> None:
+    study = study_with(rule)
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        first, second = store.new_tickets(2)
+        assert asked(store, first).status == "placed"
+        assert store.act("extend", 500.0, 900.0).extended == 900.0
+        assert store.act("extend", 500.0, 600.0).extended == 900.0
+        assert store.act("extend", 1000.0, 950.0).stays(1000.0) == 1000.0  # shorter than in the study file
+        assert len(store.acts()) == 1
+        assert asked(store, second, NOW + 50.0).seconds == 900.0
+        assert store.mark_expired(NOW + 899.0, None, 500.0) == 0
+        assert asked(store, first, NOW + 899.0).seconds == 1.0
+        assert store.mark_expired(NOW + 901.0, None, 500.0) == 1
+        assert asked(store, second, NOW + 901.0).seconds == 49.0  # not shortened as by a fast clock
+        assert store.mark_expired(NOW + 951.0, None, 500.0) == 1
+
+
+def test_plans_by_the_clock_stay_published_for_the_longer_time(tmp_path: Path) -> None:
+    with closing(begun(study_with("clock"), tmp_path / "a.db")) as store:
+        assert store.batches is not None
+        before = store.batches.with_stays(store.standing().extended)
+        store.act("extend", 500.0, 900.0)
+        after = store.batches.with_stays(store.standing().extended)
+        assert (before.held_turns, after.held_turns) == (6, 10)
+
+
+def test_a_database_without_the_table_is_continued(tmp_path: Path) -> None:
+    study, path = study_with("resolved"), tmp_path / "a.db"
+    with closing(begun(study, path)) as store:
+        TABLES["acts"].drop(store._engine)
+    with closing(opened(study, str(path))) as store:
+        assert store.standing() == Standing()
+        assert store.act("pause", 500.0).paused
+
+
+# ------------------------------------------------------------------------- over HTTP
+def test_the_operator_acts_over_http(tmp_path: Path) -> None:
+    study = a_study(24, people={"answer_within": 500.0})
+    with in_background(study, tmp_path / "a.db", a_key(tmp_path)) as (url, service):
+        token = service.store.new_token()
+        mine = {"Authorization": f"Bearer {token}"}
+        post = lambda verb, body=None, **more: httpx.post(f"{url}/operator/{verb}", json=body, **more)  # noqa: E731
+        for verb in ("pause", "resume", "extend", "revoke"):
+            assert post(verb).status_code == 401
+        assert post("pause", headers=mine).json()["paused"] is True
+        (ticket,) = service.store.new_tickets(1)
+        said = httpx.post(f"{url}/places", json={"ticket": ticket})
+        assert (said.status_code, said.json()["reason"], said.headers["retry-after"]) == (503, "paused", "60")
+        assert post("resume", headers=mine).json()["paused"] is False
+        assert httpx.post(f"{url}/places", json={"ticket": ticket}).status_code == 201
+        for bad in ({}, {"answer_within": "1"}, {"answer_within": 1e99}, {"answer_within": 499}):
+            assert post("extend", bad, headers=mine).status_code == 400
+        assert post("extend", {"answer_within": 900}, headers=mine).json()["answer_within"] == 900.0
+        assert httpx.get(f"{url}/plan").json()["content"]["answer_within"] == 900.0
+        assert httpx.get(f"{url}/statement").json()["absent"]["answer_within_seconds"] == 900.0
+        acts = httpx.get(f"{url}/log").json()["content"]["acts"]
+        assert [(one["kind"], one["seconds"]) for one in acts] == [
+            ("pause", None), ("resume", None), ("extend", 900.0),
+        ]  # fmt: skip
+        other = service.store.new_token()
+        names = service.store.tokens()
+        assert names == sorted(hashed(one).hex()[:16] for one in (token, other))
+        assert post("revoke", {"token": "0" * 16}, headers=mine).status_code == 400
+        assert len(post("revoke", {"token": hashed(other).hex()[:16]}, headers=mine).json()["tokens"]) == 1
+        assert [service.store.knows_token(one) for one in (other, token)] == [False, True]
+
+
+def test_a_client_asks_again_after_a_pause() -> None:
+    assert not Turned(503, "paused", "words").final
