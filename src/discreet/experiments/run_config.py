@@ -228,7 +228,8 @@ def table_key(table: Mapping[str, Any]) -> str:
 def identity(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a configuration table on which the result of each seed depends.
 
-    The result is a flat table with dotted keys, without the number of seeds.
+    The result is a flat table with dotted keys. It includes the hash of the compiled code if ``table`` has
+    it.
     """
     flat = {
         key: list(value) if isinstance(value, tuple) else value

@@ -533,9 +533,10 @@ def iterate_runs(
 ) -> Iterator[SeedRun]:
     """Simulate the listed repetitions, and yield the result of each when it is done.
 
-    Fused runs are executed in threads of this process. Stepwise runs begin in this process, and continue in
-    worker processes if they take long or if ``workers`` is given. If ``executor`` is given, it executes all
-    runs. ``take`` is called before each run; if it returns False, the run is left out.
+    Fused runs are executed in threads of this process. Stepwise runs are executed in worker processes; if
+    ``workers`` is None, they begin in this process. If ``executor`` is given, it executes all runs.
+    ``progress(run, users)`` can be called from other threads. ``take(run)`` is called before each run; if the
+    result is False, the run is left out.
     """
     checks.integer("seed", seed, 0)
     wanted = processors() if workers is None else checks.integer("workers", workers, 1)
