@@ -104,7 +104,7 @@ test-service: warmup ## The policy service under load, killed and fuzzed (at mos
 	@if command -v npm > /dev/null; then cd clients/js && npm ci --ignore-scripts --silent --no-fund --no-audit; fi
 	$(BIN)/python -m pytest -n 0 -m service tests/service
 
-serve-demo: warmup ## A policy service with 1 000 simulated people, then one with a shuffler; each page stays 30 seconds
+serve-demo: warmup ## A policy service with 1 000 simulated users, then one with a shuffler; each page stays 30 seconds
 	$(BIN)/discreet serve docs/examples/service/study.toml --dry-run 1000 --stay 30
 	$(BIN)/discreet serve docs/examples/service/shuffle.toml --dry-run 1000 --stay 30
 

@@ -297,7 +297,10 @@ def _print_learned(outcome: LearnResult, out: Path, as_json: bool) -> None:
     to.print(outcome.report.split("\n", 1)[0].strip("*"), style="bold")
     if judged is not None:
         to.print()
-        to.print(f"By the other people: {verdict(judged, document['population']['unit'])}", style="bold")
+        to.print(
+            f"Evaluated with the held-out users: {verdict(judged, document['population']['unit'])}",
+            style="bold",
+        )
     to.print()
     to.print(document["sentence"])
     for warning in document["warnings"]:

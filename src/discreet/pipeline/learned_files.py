@@ -394,7 +394,7 @@ class LinearSums(_Told):
         if settings.unsupported == "behaviour":
             raise ValueError(
                 "unsupported = 'behaviour': must be 'abstain' or 'policy' for linear learners, whose sums do "
-                "not say what people did most often"
+                "not say what users did most often"
             )
         if settings.return_bound is not None:
             raise ValueError(

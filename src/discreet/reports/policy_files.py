@@ -161,7 +161,7 @@ class PolicyTable:
         if unsupported == "abstain":
             return np.where(self.supported, self.policy, -1)
         if self.behaviour is None:
-            raise ValueError("unsupported = 'behaviour': the release does not say what people did most often")
+            raise ValueError("unsupported = 'behaviour': the release does not say what users did most often")
         return np.where(self.supported, self.policy, self.behaviour)
 
 

@@ -387,7 +387,7 @@ def test_people_come_in_order_with_at_most_m_episodes():
     session = ResponseSession(LAYOUT, features(), plan, Seeded(0), episodes=2)
     with pytest.raises(ValueError, match="user = None: must be given where a user may have 2 episodes"):
         session.submit_many(data)
-    with pytest.raises(ValueError, match="user: 4 has 3 episodes or more, .* 2; people .* many: 1"):
+    with pytest.raises(ValueError, match="user: 4 has 3 episodes or more, .* 2; users .* many: 1"):
         session.submit_many(data, [1, 1, 4, 4, 4, 9])
     with pytest.raises(ValueError, match=r"user\[2\] = 3: must not be below"):
         session.submit_many(data, [1, 4, 3, 4, 5, 9])

@@ -494,7 +494,7 @@ class ResponseSession(Saveable):
             at = int(np.flatnonzero(runs > self._episodes)[0])
             person = before if at == 0 else who[begins[at - 1]]
             raise ValueError(
-                f"user: {person} has {runs[at]} episodes or more, must have at most {self._episodes}; people "
+                f"user: {person} has {runs[at]} episodes or more, must have at most {self._episodes}; users "
                 f"here with too many: {int((runs > self._episodes).sum())}"
             )
         return half, self._users + int(count[-1]), (int(who[-1]), int(runs[-1]), int(half[-1]))
