@@ -52,15 +52,15 @@ test: $(INSTALLED) ## Lint, types, import contracts, tests; PACKAGE=core [K=expr
 	$(PYTEST) -x -m "$(FAST)" $(if $(K),-k "$(K)") $(wildcard tests/$(PACKAGE) tests/test_$(PACKAGE).py)
 else
 test: $(STAMP)
-	@# Types take one core for a while. Beside them the kernels are compiled and the byte code of the tests, which
-	@# both workers would otherwise write at once.
+	@# Types take one core for a while. Beside them the kernels are compiled, also those that only tests call, and
+	@# the byte code of the tests. Both workers would otherwise do the same at once.
 	@$(MAKE) --no-print-directory --jobs=2 types lint imports bytecode
 	$(PYTEST) -m "$(FAST)"
 endif
 
 bytecode: warmup
 	@test -z "$$(find src tests papers benchmarks -name '*.py' -newer $(VENV)/collected 2>&1 | head -n 1)" || \
-		$(BIN)/python -m pytest -n 0 -qq --collect-only -m "$(FAST)" > $(VENV)/collected || { cat $(VENV)/collected; rm $(VENV)/collected; exit 1; }
+		$(BIN)/python -m pytest -n 0 -qq -m "compiles and $(FAST)" > $(VENV)/collected || { cat $(VENV)/collected; rm $(VENV)/collected; exit 1; }
 
 test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
 	$(PYTEST) -m statistics

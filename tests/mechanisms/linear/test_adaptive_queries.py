@@ -328,6 +328,7 @@ def part(data, rows):
     return Trajectories(data.states[rows], data.actions[rows], data.rewards[rows])
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("randomness", [Seeded(3), Secure()])
 def test_counts_and_records_give_the_same_sums(randomness, monkeypatch):
     """Whether tables of counts or records are kept (chosen by public sizes) changes no sum; halves too."""
