@@ -78,19 +78,6 @@ from discreet.core.guarantee import MechanismRecord
 
 Record = MechanismRecord | ReportRecord
 
-__all__ = [
-    "Record",
-    "closed",
-    "composed",
-    "covers",
-    "filtered",
-    "gdp_loss",
-    "pure_loss",
-    "pure_mu",
-    "pure_rho",
-    "zcdp_loss",
-]
-
 _MOST_COORDINATES = 2000  # with more coordinates, only closed forms are used
 
 PURE, GAUSSIAN, ZCDP, NUMERICAL, NONE = (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["remedy"]
-
 _THEN = "declare time.then, a column of numbers that orders rows of one time"
 _NOTHING = 'declare those that mean an empty cell (empty = ["."])'
 _REMEDIES = {

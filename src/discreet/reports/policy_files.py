@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 Bools = NDArray[np.bool_]
 Unsupported = Literal["abstain", "behaviour", "policy"]
 
-__all__ = ["PolicyTable", "Unsupported", "read_policy", "write_policy"]
-
 _AS_BEFORE = 6  # since this version of the statement, files of decision points no longer contain "abstains"
 
 

@@ -70,8 +70,6 @@ from discreet.core.trajectories import Trajectories, checked
 from discreet.mechanisms.saved_state import state_file as saved_state
 from discreet.mechanisms.saved_state.save import CLASSES
 
-__all__ = ["PartialAggregate", "same_sums"]
-
 NEAREST = 2**20  # grid of rewards if ``grid`` is None
 _LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # version 1 stored full tables
 _RAW = "exact sums of people's data: raw, private to them, and protected by nothing"

@@ -99,8 +99,6 @@ _NOISE_UNITS = 2.0**-20, 2.0**40  # Range of exact noise scales, in units of the
 _CHUNK = 1024  # Pairs per matrix product, so that two blocks of features fit into the cache.
 _FLAT = 1e-6  # Smallest range of targets that determines the noise scale. It replaces smaller ranges.
 
-__all__ = ["Answer", "Kind", "Question", "ResponseSession", "checked_plan", "planned_records"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
