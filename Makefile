@@ -23,7 +23,8 @@ help: ## Say what there is
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "discreet needs Python 3.11 or later: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@# --no-compile: Python makes the byte code of what is imported, a small part of what is installed.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable .
 	@touch $@
 
 $(STAMP): $(INSTALLED)
@@ -52,15 +53,15 @@ test: $(INSTALLED) ## Lint, types, import contracts, tests; PACKAGE=core [K=expr
 	$(PYTEST) -x -m "$(FAST)" $(if $(K),-k "$(K)") $(wildcard tests/$(PACKAGE) tests/test_$(PACKAGE).py)
 else
 test: $(STAMP)
-	@# Types take one core for a while. Beside them the kernels are compiled and the byte code of the tests, which
-	@# both workers would otherwise write at once.
+	@# Types take one core for a while. Beside them the kernels are compiled, also those that only tests call, and
+	@# the byte code of the tests. Both workers would otherwise do the same at once.
 	@$(MAKE) --no-print-directory --jobs=2 types lint imports bytecode
 	$(PYTEST) -m "$(FAST)"
 endif
 
 bytecode: warmup
 	@test -z "$$(find src tests papers benchmarks -name '*.py' -newer $(VENV)/collected 2>&1 | head -n 1)" || \
-		$(BIN)/python -m pytest -n 0 -qq --collect-only -m "$(FAST)" > $(VENV)/collected || { cat $(VENV)/collected; rm $(VENV)/collected; exit 1; }
+		$(BIN)/python -m pytest -n 0 -qq -m "compiles and $(FAST)" > $(VENV)/collected || { cat $(VENV)/collected; rm $(VENV)/collected; exit 1; }
 
 test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
 	$(PYTEST) -m statistics
@@ -104,7 +105,7 @@ test-service: warmup ## The policy service under load, killed and fuzzed (at mos
 	@if command -v npm > /dev/null; then cd clients/js && npm ci --ignore-scripts --silent --no-fund --no-audit; fi
 	$(BIN)/python -m pytest -n 0 -m service tests/service
 
-serve-demo: warmup ## A policy service with 1 000 simulated people, then one with a shuffler; each page stays 30 seconds
+serve-demo: warmup ## A policy service with 1 000 simulated users, then one with a shuffler; each page stays 30 seconds
 	$(BIN)/discreet serve docs/examples/service/study.toml --dry-run 1000 --stay 30
 	$(BIN)/discreet serve docs/examples/service/shuffle.toml --dry-run 1000 --stay 30
 

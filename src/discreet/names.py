@@ -13,8 +13,6 @@ TYPE_CHECKING = False  # without ``typing``, the package loads in a third less t
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["PublicNameError", "__version__", "public_names"]
-
 __version__ = "0.3.0"
 
 

@@ -196,7 +196,7 @@ _BUILT_IN: Mapping[tuple[Kind, str], RegistryEntry] = types.MappingProxyType({
         ("central", f"{_PRIVATIZERS}.central:Central",
          "a trusted curator adds noise to sums over time; joint differential privacy", "any learner"),
         ("local", f"{_PRIVATIZERS}.local:Local",
-         "each person's device adds the noise; local differential privacy", "any learner"),
+         "each user's device adds the noise; local differential privacy", "any learner"),
         ("shuffle", f"{_PRIVATIZERS}.shuffle:Shuffle",
          "devices flip coins, a shuffler lets out sums of batches; shuffle differential privacy",
          "any learner of per-step counts with public times of release"),

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from discreet.core import part_protocols as protocols
     from discreet.core.count_mechanism import CountMechanism
 
-__all__ = ["WiredParts"]
-
 
 def _noise() -> protocols.RecordClass:
     from discreet.core.events import MechanismRecord

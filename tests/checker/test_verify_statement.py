@@ -45,6 +45,8 @@ PATH = HERE / "verify_statement.py"
 PAGE = HERE / "verify_statement.html"
 NODE = os.environ.get("DISCREET_NODE") or shutil.which("node")
 
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
+
 
 @pytest.fixture(scope="module")
 def checker():

@@ -40,7 +40,7 @@ def test_from_messy_records_to_a_verified_folder(records: Path, tmp_path: Path, 
     done = call(
         "prepare", records, "--source", "decimal=,", "--schema", declaration, "--out", tmp_path / "ward"
     )
-    assert "1,500 people, 1,500 episodes" in done.stdout
+    assert "1,500 users, 1,500 episodes" in done.stdout
     rows = pd.read_parquet(tmp_path / "ward" / "rows.parquet")
     assert rows["user"].nunique() == 1500
     schema = tmp_path / "ward" / "schema.toml"
@@ -139,9 +139,9 @@ def test_offences_end_with_status_2_and_a_private_file(records: Path, tmp_path: 
 
 
 FORECAST = """
-Noise moves each of 20 centres by up to 4.3% of a value's range (95 %, if 1/20 of the people belong to it).
+Noise moves each of 20 centres by up to 4.3% of a value's range (95 %, if 1/20 of the users belong to it).
 20 public points lie about 22.4% of the ranges apart. The cost is epsilon = 1 at delta = 1e-06
-(rho = 0.02436), which adds to the cost of every later release of these people. Public ones cost nothing.
+(rho = 0.02436), which adds to the cost of every later release of these users. Public ones cost nothing.
 """
 
 

@@ -47,7 +47,7 @@ def test_check_prints_the_statement_and_writes_nothing(study: Path) -> None:
     text = said(study, "--check")
     assert "Joint differential privacy" in text
     assert "You must trust the operator." in text
-    assert "6 releases, after 0, 1, 2, 4, 8, 16 people" in text
+    assert "6 releases, after 0, 1, 2, 4, 8, 16 users" in text
     assert f"identity {read_study(study).identity}" in text
     table = json.loads(said(study, "--check", "--json"))
     assert table["guarantee"]["epsilon"] <= 1.0 + 1e-12

@@ -139,6 +139,7 @@ def test_paper_preset_and_what_it_really_buys() -> None:
     assert true["epsilon"] == pytest.approx(1.0)
 
 
+@pytest.mark.compiles
 def test_public_code_preset_is_not_private() -> None:
     run = ["run", "--episodes", "50", "--learner", "private-ucb-vi", "--plugin", "papers.presets"]
     run += ["--set", "preset=code:cz22"]

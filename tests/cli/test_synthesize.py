@@ -24,7 +24,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_utility_is_printed(made: Path) -> None:
     text = call("synthesize", "a", "--users", 200, "--out", "t.csv", "--seed", 7).stdout
-    assert "describe the model, not people" in " ".join(text.split())
+    assert "describe the model, not real users" in " ".join(text.split())
     for word in ("states", "pairs", "transitions", "behaviour", "uniform"):
         assert word in text
     document = json.loads(call("synthesize", "a", "--users", 9, "--out", "u.csv", "--json").stdout)

@@ -48,6 +48,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_a_record_adds_to_every_family_what_its_formula_says(options: dict[str, Any]) -> None:
     """Pair (2, 1) is not admissible: its steps add nothing."""
@@ -83,6 +84,7 @@ def test_a_record_adds_to_every_family_what_its_formula_says(options: dict[str, 
         assert np.array_equal(found, np.concatenate([table.ravel() for table in wanted.values()]))
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("epochs", [False, True])
 def test_a_prefix_is_its_parent_and_one_node(epochs: bool) -> None:
     """Epoch e holds users 2^e .. 2^(e+1) - 1; closed epochs are left one by one."""

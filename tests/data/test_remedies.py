@@ -36,7 +36,7 @@ def changed(**columns: Any) -> dict[str, Any]:
 OFFENCES: list[tuple[dict[str, Any], dict[str, int]]] = [
     (
         changed(who=["1", None, " "]),
-        {"person without a name": 2, "episode that ends before the horizon, without an end": 1},
+        {"user without a name": 2, "episode that ends before the horizon, without an end": 1},
     ),
     (changed(when=["0", "x", "2"]), {"time that cannot be read": 1}),
     (changed(when=["0", "", None]), {"time that cannot be read": 2}),

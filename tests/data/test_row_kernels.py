@@ -18,5 +18,5 @@ def test_hashes_of_texts_are_those_of_their_bytes() -> None:
     texts = [b"", b"a", b"ab", "ä".encode(), bytes(range(256))]
     ends = np.cumsum([0, *map(len, texts)])
     out = np.zeros(len(texts), np.uint64)
-    hash_texts(ends, np.frombuffer(b"".join(texts), np.uint8), out)
+    hash_texts(ends, np.frombuffer(bytearray(b"".join(texts)), np.uint8), out)
     assert out.tolist() == [slow(text) for text in texts]

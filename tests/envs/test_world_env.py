@@ -24,6 +24,7 @@ def tables(seed: int = 0, members: int = 3, initial: np.ndarray | None = None) -
     return world_tables(rows, (rows > 0).any(axis=0), index, rewards, ended, start, HORIZON)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("observation", ["index", "one-hot", np.arange(12.0).reshape(6, 2)])
 @pytest.mark.parametrize("timed", [False, True])
 def test_gymnasiums_checker_passes(observation: Any, timed: bool) -> None:

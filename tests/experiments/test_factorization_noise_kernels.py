@@ -62,6 +62,7 @@ def plain(walk: Walk, family: int, last: int) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("family", [0, 1], ids=["laplace", "gaussian"])
 @pytest.mark.parametrize("walk", [w for w in WALKS if w.code >= 0 and w.leaves in (5, 17)], ids=name)
 def test_every_prefix_has_the_noise_of_its_program(walk: Walk, family: int) -> None:

@@ -11,6 +11,6 @@ def project_rows(v, w, c):
     n = len(table)
     x, t = np.empty_like(table), np.empty(n)
     sums = np.asarray(w, dtype=np.float64)
-    width = np.ascontiguousarray(np.broadcast_to(np.asarray(c, dtype=np.float64), (n,)))
+    width = np.full(n, c, dtype=np.float64)
     kernels.project_table(table, sums, width, x, t)
     return x, t

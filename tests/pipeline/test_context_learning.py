@@ -97,7 +97,7 @@ def test_command_line(tmp_path):
     ]  # fmt: skip
     shown = CliRunner().invoke(cli.app, given)
     assert shown.exit_code == 0, shown.output
-    assert "By the other people:" in shown.output
+    assert "Evaluated with the held-out users:" in shown.output
     shown = CliRunner().invoke(
         cli.app, ["verify", str(tmp_path / "out"), "--ledger", str(tmp_path / "l.sqlite")]
     )

@@ -337,7 +337,9 @@ def test_the_command(rows: Path, tmp_path: Path) -> None:
     runner = CliRunner()
     plain = runner.invoke(cli.app, [*common, "0.5", "--out", str(tmp_path / "one")])
     assert plain.exit_code == 0, plain.output
-    assert "By the other people: Chance and noise do not explain the gain:" in " ".join(plain.output.split())
+    assert "Evaluated with the held-out users: Chance and noise do not explain the gain:" in " ".join(
+        plain.output.split()
+    )
     told = runner.invoke(cli.app, [*common, "0.5", "--out", str(tmp_path / "two"), "--json"])
     assert (
         json.loads(told.stdout)["judgement"]

@@ -128,7 +128,7 @@ def test_on_the_command_line(tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert [row["users"] for row in found["rows"]] == [13333, 40000, 120000]
     assert found["rows"][-1]["chance"] == 1.0
     assert "chance that a gain is shown" in call("--target-gain", "3", "--users", "20000")
-    assert "people" in call("--target-gain", "3", "--epsilon", "5")
+    assert "users" in call("--target-gain", "3", "--epsilon", "5")
 
 
 @pytest.mark.parametrize(

@@ -348,7 +348,7 @@ def test_many_values_are_hopeless_where_centres_cannot_be_told_apart(
     assert found.hopeless is hopeless
     assert found.verdict.startswith("HOPELESS") is hopeless
     if values == 40:
-        assert "centres of people who fill the ranges evenly differ by about" in found.verdict
+        assert "centres of users who fill the ranges evenly differ by about" in found.verdict
 
 
 def many_values(declared: Path, number: int) -> Path:

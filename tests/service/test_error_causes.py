@@ -84,6 +84,6 @@ def test_a_full_disk_is_named_as_such_once(service: Service, caplog: pytest.LogC
     asyncio.run(run())
     said = [one.getMessage() for one in caplog.records]
     assert said == [
-        f"nothing that people send can be stored: {cause(found.value)}",
-        "what people send is stored again",
+        f"nothing that users send can be stored: {cause(found.value)}",
+        "what users send is stored again",
     ]

@@ -28,8 +28,6 @@ from discreet.core.noise.noises import AdditiveNoise, is_declared
 if TYPE_CHECKING:
     from discreet.core.count_mechanism import CountMechanism
 
-__all__ = ["DeclaredRecord", "check", "price", "record_of"]
-
 # Limit of the number of shifts at which a declared cost is evaluated, from the grid step to the largest
 # shift.
 _MOST_SHIFTS = 2**16

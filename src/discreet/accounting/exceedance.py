@@ -53,8 +53,6 @@ from discreet.core.guarantee import Guarantee
 if TYPE_CHECKING:
     from discreet.core.protocols import Composable
 
-__all__ = ["bound", "exceeds"]
-
 _FINE = tuple(1.0 + 0.1 * i for i in range(31))  # multiples of delta at which a closed form is evaluated
 _FEW = (1.7, 2.2, 2.6, 3.0)  # multiples of delta at which a numerical curve, which is slower, is evaluated
 Curve = Callable[[float], float]

@@ -38,11 +38,6 @@ Pattern = tuple[Shift, ...]
 _SLACK = 3e-3  # share of epsilon that the search may leave unused
 _EQUAL = 1e-9  # largest relative difference between two computations of the same norm
 
-__all__ = [
-    "Pattern", "check_listed", "exchanges", "extremes", "is_listed", "least_factor", "named",
-    "shift_patterns",
-]  # fmt: skip
-
 
 def shift_patterns(query: SumQuery, levels: int) -> tuple[Pattern, ...] | None:
     """Return the ways to replace a user that can have the largest loss.

@@ -46,8 +46,6 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 
-__all__ = ["Coordinates", "loss_norm", "recomposed_epsilon"]
-
 Floats = NDArray[np.float64]
 Coordinates = Sequence[tuple[str, float, float, int]]
 """Kinds of coordinates (noise, scale, shift, count), like :data:`discreet.accounting.pld.Coordinate`."""

@@ -88,20 +88,6 @@ from discreet.core.guarantee import MechanismRecord
 
 Record = MechanismRecord | ReportRecord | SkellamRecord
 
-__all__ = [
-    "Record",
-    "closed",
-    "composed",
-    "check_records",
-    "covers",
-    "filtered",
-    "gdp_loss",
-    "pure_loss",
-    "pure_mu",
-    "pure_rho",
-    "zcdp_loss",
-]
-
 _MOST_COORDINATES = 2000  # with more coordinates, only closed forms are used
 _ORDERS = np.exp(np.linspace(math.log(1.25), math.log(256.0), 4001))  # for records without rho
 _RESERVE = 2.0**-40

@@ -12,8 +12,6 @@ from discreet.accounting.serialization import plain_record, record_fields, recor
 from discreet.core import checks
 from discreet.core.events import Fixed, MechanismRecord, Trust
 
-__all__ = ["ReportRecord", "composable_from_dict"]
-
 
 @dataclass(frozen=True)
 class ReportRecord:

@@ -23,11 +23,6 @@ from discreet.core.registry import record_class
 if TYPE_CHECKING:
     from discreet.core.protocols import Record
 
-__all__ = [
-    "check_sentences", "guarantee_fields", "noise_fields", "of_guarantee", "of_noise", "plain_record",
-    "record_fields", "records_from_dict",
-]  # fmt: skip
-
 # ------------------------------------------------------------------------------ records
 
 _SHAPES = {"scales": dict, "sensitivities": dict, "alphabets": dict, "exchanges": list, "mechanism": str}

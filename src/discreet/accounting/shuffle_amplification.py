@@ -31,8 +31,6 @@ from discreet.core import checks
 
 _MOST = 100.0  # above this epsilon0 the result is delta = 1, because e^epsilon0 could overflow
 
-__all__ = ["amplified_delta", "amplified_epsilon", "clones_of", "local_epsilon"]
-
 
 def clones_of(epsilon0: float, stronger: bool = False) -> float:
     """Return the probability that another user's response is a clone.

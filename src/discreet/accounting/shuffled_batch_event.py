@@ -11,8 +11,6 @@ from typing import Any, Literal
 from discreet.core import checks
 from discreet.core.short_repr import brief
 
-__all__ = ["BatchRecord", "listed", "typed"]
-
 
 class BatchRecord(ABC):
     """Privacy record with the epsilon of the worst batch, computed from privacy-loss distributions."""

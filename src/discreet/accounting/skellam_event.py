@@ -12,8 +12,6 @@ from discreet.accounting.skellam_loss import SkellamLoss
 from discreet.core import checks
 from discreet.core.events import Trust
 
-__all__ = ["SkellamRecord"]
-
 
 @dataclass(frozen=True)
 class SkellamRecord(BatchRecord):

@@ -54,8 +54,6 @@ import numpy as np
 
 from discreet.core import checks
 
-__all__ = ["SkellamLoss"]
-
 _ORDERS = 1.0 + np.exp(np.linspace(math.log(1e-3), math.log(1e6), 4001))
 _RESERVE = 2.0**-60
 _MOST_EPSILON = 25.0

@@ -12,8 +12,6 @@ from discreet.core.exchange import Moves, mixes
 from discreet.core.families import RecordFamily
 from discreet.core.query import SumQuery
 
-__all__ = ["Shift", "shifts", "shifts_of"]
-
 Shift = tuple[str, float, int]
 """Cells of one family with the same change: (family, absolute change of each cell, number of cells)."""
 

@@ -913,7 +913,7 @@ OWN_PRIVATIZER_CHECKS: dict[
 }
 ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
     "world is sound": _world_is_sound,
-    "people are sound": _people_are_sound,
+    "simulated users are sound": _people_are_sound,
 }
 
 
@@ -987,7 +987,7 @@ def _offline_learns(name: str) -> None:
         _expect(same, "equal data and noise give another policy")
 
 
-OFFLINE_CHECKS: dict[str, Callable[[str], None]] = {"learns from stored people": _offline_learns}
+OFFLINE_CHECKS: dict[str, Callable[[str], None]] = {"learns from stored users": _offline_learns}
 
 
 def plugin_cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:

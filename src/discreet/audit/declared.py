@@ -35,9 +35,6 @@ from discreet.core.rng import SecureRng
 from discreet.core.trajectories import Trajectory
 from discreet.core.vectors import BoundedVector
 
-__all__ = ["DeclaredChecks", "check_noise", "check_vector"]
-
-
 _NOMINAL = 1e-12  # Probability of a false alarm under a limit distribution.
 _ALARM = 1e-9  # Probability of a false alarm of exact tests.
 _EXPECTED = 1000.0  # Least number of expected draws in a cell of a chi-square statistic.

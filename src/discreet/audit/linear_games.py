@@ -38,8 +38,6 @@ from discreet.mechanisms.interfaces import Budget, ProblemSpec
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery, MixtureQuery
 from discreet.mechanisms.query_queue import Response
 
-__all__ = ["LinearPeople", "Probe", "canary", "game_of", "spec_of", "values_of"]
-
 Kind = Literal["mixture", "linear"]
 
 _COSINES = (1.0, -1.0, 0.0, 0.25)  # Inner products of the directions with the first direction.

@@ -20,8 +20,6 @@ from discreet.core.layout import Layout
 from discreet.core.releases import Plan
 from discreet.core.trajectories import Trajectory
 
-__all__ = ["largest_ratio", "law_of", "lives", "log_ratio"]
-
 _GRID = 2**53
 _MOST_OUTCOMES = 200_000
 

@@ -73,11 +73,6 @@ from discreet.learners.offline.interface import OfflineLearner
 from discreet.mechanisms.interfaces import Privatizer, ProblemSpec
 from discreet.mechanisms.policy_rows import PolicyRows, anybody, policy_rows
 
-__all__ = [
-    "ADVERSARIES", "AttackResult", "Point", "Rate", "Roc", "Tradeoff", "membership_attack", "most_likely",
-    "rarest",
-]  # fmt: skip
-
 Score = Callable[[Floats], Floats]
 Adversary = Literal["policy", "values", "release"]
 Knowledge = Literal["everything", "population"]

@@ -7,8 +7,6 @@ import numpy as np
 from discreet.core.correlated_noise import factorization_kernels as walks
 from discreet.core.correlated_noise.factorization import Floats, Walk, program
 
-__all__ = ["noise_matrix"]
-
 
 def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
     """Return the noise matrix B, and the address of the draw of each column.

@@ -31,12 +31,6 @@ from discreet.core.trajectories import Trajectory
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery
 from discreet.mechanisms.query_queue import Response
 
-__all__ = [
-    "AnsweredQuery", "AuditQuery", "Noise", "Readings", "expected", "expected_answer", "families_of",
-    "has_sums",
-    "noise_matrix", "noise_of", "readings", "scale_of", "stated_stds", "summand", "whitened",
-]  # fmt: skip
-
 AuditQuery = CountQuery | LinearQuery
 
 

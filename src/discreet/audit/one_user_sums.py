@@ -23,8 +23,6 @@ from discreet.core.families import (
 from discreet.core.releases import Floats
 from discreet.core.trajectories import Trajectory
 
-__all__ = ["summand"]
-
 
 def summand(query: CountQuery, trajectory: Trajectory, group: int, cut: float | None) -> Mapping[str, Floats]:
     """Return the contribution of one user to each family; see :meth:`CountQuery.contribution`.

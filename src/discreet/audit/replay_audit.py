@@ -43,8 +43,6 @@ from discreet.mechanisms.open_session import mechanism_reused
 from discreet.mechanisms.query_queue import Response
 from discreet.mechanisms.seeded_rng import SeededRng
 
-__all__ = ["LearnerReplay", "replay_box"]
-
 NAME = "the learner's own plans, replayed: a user moves all outputs by at most the claimed"
 _SIZES = (4096, 1024, 256, 32)
 _MOST_RELEASES = 100

@@ -45,8 +45,6 @@ from discreet.mechanisms.linear.linear_queries import LinearQuery
 from discreet.mechanisms.open_session import mechanism_reused
 from discreet.mechanisms.seeded_rng import SeededRng
 
-__all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
-
 _LAYOUT = Layout(3, 2, 4)
 # Grid spacing as a share of the noise scale. Tests cannot distinguish a finer grid from a continuous
 # distribution.

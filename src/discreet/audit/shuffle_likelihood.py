@@ -20,8 +20,6 @@ from discreet.accounting.noise_distributions.binomial import BinomialLaw, Compon
 from discreet.core.count_query import CountQuery
 from discreet.core.releases import Floats, Measurement
 
-__all__ = ["flips_ratio", "half_flips", "log_law"]
-
 _NEVER = -700.0  # logarithm that replaces ln 0 if a probability is 0 after rounding
 
 

@@ -72,8 +72,6 @@ from discreet.mechanisms.open_session import mechanism_reused
 from discreet.mechanisms.query_queue import Response
 from discreet.mechanisms.seeded_rng import SeededRng
 
-__all__ = ["Identity", "agreeing", "white_box"]
-
 
 @dataclass(frozen=True)
 class Identity:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,9 +25,6 @@ from discreet.cli.stored_options import (
     rows_bar,
     source_of,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @command

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["EXAMPLES", "examples_of"]
-
 EXAMPLES = {
     "list": ("discreet list", "discreet list --json"),
     "describe": ("discreet describe noise-aware", "discreet describe riverswim"),

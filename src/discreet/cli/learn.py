@@ -166,15 +166,7 @@ def learn(
     synthetic_input = written.pop("synthetic", False)
     people = _looked_at(files, schema, sql, written, out, synthetic_input)
 
-    from discreet.pipeline.learn import LearnConfig
-
-    settings = LearnConfig(
-        unsupported=unsupported,  # type: ignore[arg-type]  # LearnConfig checks it
-        synthetic_input=synthetic_input,
-        compare=_rules(compare, people[0]),
-        **typed_pairs("report", report, _REPORT),
-    )
-    announce_compilation()
+    settings = _settings(unsupported, _rules(compare, people[0]), report, synthetic_input=synthetic_input)
     outcome = _first(
         people, learner, _given(epsilon, delta, rho), option, out, settings, 0, ledger, no_ledger, seed,
         scratch, workers, judge_share,
@@ -213,15 +205,7 @@ def dry_run(
     scratch, workers = reading.get("scratch"), reading.get("workers")
     people = _looked_at(None, schema, None, None, out)
 
-    from discreet.pipeline.learn import LearnConfig
-
-    settings = LearnConfig(
-        unsupported=unsupported,  # type: ignore[arg-type]  # LearnConfig checks it
-        synthetic=True,
-        compare=_rules(compare, people[0]),
-        **typed_pairs("report", report, _REPORT),
-    )
-    announce_compilation()
+    settings = _settings(unsupported, _rules(compare, people[0]), report, synthetic=True)
     outcome = _first(
         people, learner, _given(epsilon, delta, rho), option, out, settings, users, None, False, seed,
         scratch, workers, judge_share,
@@ -251,15 +235,20 @@ def replan(
     if not release.is_file():
         raise ValueError(f"release = {str(release)!r}: must be a file, DIR/release.parquet")
 
+    settings = _settings(unsupported, _rules_of_release(compare, release), report)
+    _print_learned(_again(release, learner, option, out, settings, rewards), out, as_json)
+
+
+def _settings(
+    unsupported: str, compare: tuple[StationaryRule, ...], report: list[str] | None, **more: bool
+) -> LearnConfig:
+    """Return the settings of a run. This function also announces the compilation of kernels."""
     from discreet.pipeline.learn import LearnConfig
 
-    settings = LearnConfig(
-        unsupported=unsupported,  # type: ignore[arg-type]  # LearnConfig checks it
-        compare=_rules_of_release(compare, release),
-        **typed_pairs("report", report, _REPORT),
-    )
+    given = typed_pairs("report", report, _REPORT)
+    found = LearnConfig(unsupported=unsupported, compare=compare, **more, **given)  # type: ignore[arg-type]
     announce_compilation()
-    _print_learned(_again(release, learner, option, out, settings, rewards), out, as_json)
+    return found
 
 
 def _prepared(out: Path | None, plugin: list[str] | None, learner: str | None) -> Path:
@@ -297,7 +286,10 @@ def _print_learned(outcome: LearnResult, out: Path, as_json: bool) -> None:
     to.print(outcome.report.split("\n", 1)[0].strip("*"), style="bold")
     if judged is not None:
         to.print()
-        to.print(f"By the other people: {verdict(judged, document['population']['unit'])}", style="bold")
+        to.print(
+            f"Evaluated with the held-out users: {verdict(judged, document['population']['unit'])}",
+            style="bold",
+        )
     to.print()
     to.print(document["sentence"])
     for warning in document["warnings"]:

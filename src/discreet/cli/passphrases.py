@@ -11,8 +11,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["PassphraseFile", "changed_passphrase", "new_passphrase", "passphrase_of"]
-
 PassphraseFile = Annotated[
     Path | None,
     typer.Option(

@@ -106,7 +106,7 @@ def power(
                 epsilon = EPSILONS[-1]
         privatizer = Central(epsilon=epsilon, delta=delta)
         if users is None:
-            progress("find how many people", 0, None)
+            progress("find the number of users", 0, None)
             users = power_analysis.sample_size(known, privatizer, draws=draws)
             if users is None:
                 raise ValueError(f"epsilon = {epsilon:g}: not even 1e9 users would show such a gain")
@@ -118,7 +118,7 @@ def power(
         print_json({"usual": known.usual, "best": known.best, "rows": [row.to_dict() for row in rows]})
         return
     table = new_table(
-        "people", "ε", "chance that a gain is shown", "true gain of the policy", "states changed"
+        "users", "ε", "chance that a gain is shown", "true gain of the policy", "states changed"
     )
     for row in rows:
         table.add_row(*_first_cells(row), f"{row.gain:.3f} of {row.best:.3f}", f"{row.changes:.0f}")
@@ -187,19 +187,19 @@ def _power_linear(
                 epsilon = EPSILONS[-1]
             learner = replace(learner, epsilon=epsilon)
         if users is None:
-            progress("find how many people", 0, None)
+            progress("find the number of users", 0, None)
             users = linear_power.linear_sample_size(known, features, learner, draws=draws)
             if users is None:
                 raise ValueError(f"epsilon = {epsilon:g}: not even 3e6 users would show such a gain")
         for done, times in enumerate((1 / 3, 1.0, 3.0)):
-            progress("play people", done, 3)
+            progress("simulate users", done, 3)
             many = min(max(round(users * times), 1), linear_power.MOST_PEOPLE)
             rows.append(linear_power.linear_gain_power(known, features, learner, many, draws=draws))
     if as_json:
         print_json({"usual": known.usual, "best": known.best, "rows": [row.to_dict() for row in rows]})
         return
     table = new_table(
-        "people", "ε", "chance that a gain is shown", "policy truly better", "true gain of the policy"
+        "users", "ε", "chance that a gain is shown", "policy truly better", "true gain of the policy"
     )
     for row in rows:
         better = f"{100 * row.better:.0f} %"

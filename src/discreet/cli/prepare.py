@@ -94,7 +94,7 @@ def prepare(
     for note in made.notes:
         console().print(note, markup=False)
     console().print(
-        f"{made.people:,} people, {made.episodes:,} episodes, {made.steps:,} steps. These counts, like the "
+        f"{made.people:,} users, {made.episodes:,} episodes, {made.steps:,} steps. These counts, like the "
         "rows, are private."
     )
     console().print(f"Go on with `discreet learn {out / ROWS} --schema {out / SCHEMA}`.")
@@ -155,7 +155,7 @@ def discretize(
         "delta": delta, "rho": rho,
     } | typed_pairs("set", option, {"rounds": int, "bins": int, "start": str})  # fmt: skip
     if what == "estimate":
-        _show_estimate(schema, _given("users", users, "N, the expected number of people"), asked, as_json)
+        _show_estimate(schema, _given("users", users, "N, the expected number of users"), asked, as_json)
         return
     out = _given("out", out, "DIR, a new folder")
     if not files and sql is None:
@@ -238,7 +238,7 @@ def _show_estimate(schema: Path, users: int, asked: dict[str, Any], as_json: boo
         print_json({**found.to_dict(), "others": [one.to_dict() for one in others]})
         return
     console().print(found.verdict)
-    unit = "share of people" if found.what == "quantiles" else "in its own unit"
+    unit = "share of users" if found.what == "quantiles" else "in its own unit"
     table = new_table("ε", *(f"{name}, ± ({unit})" for name in found.names), "hopeless")
     for one in (found, *(other for other in others if other.epsilon != found.epsilon)):
         lengths = [1.0] * len(one.names) if one.what == "quantiles" else one.widths

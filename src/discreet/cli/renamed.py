@@ -7,8 +7,6 @@ deleted in version 0.4.0.
 
 from __future__ import annotations
 
-__all__ = ["COMMANDS", "MOVED", "OPTIONS", "SAME_MEANING"]
-
 COMMANDS = {
     "check": "discreet check-plugin",
     "codebook": "discreet discretize",

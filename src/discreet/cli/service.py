@@ -221,7 +221,7 @@ def _print_statement(study: Study, as_json: bool) -> None:
     for line in (study.name, "", content["first"], "", *facts):
         console().print(line, soft_wrap=True)
     many = f"{study.releases:,} release{'s' if study.releases != 1 else ''}"
-    what = "people" if study.every is None else f"places, one every {study.every:,g} seconds"
+    what = "users" if study.every is None else f"places, one every {study.every:,g} seconds"
     console().print(f"\n{many}, after {_times(content['releases'])} {what}")
     if again:
         sizes = [b - a for a, b in pairwise([*content["releases"], study.users])]
@@ -229,13 +229,13 @@ def _print_statement(study: Study, as_json: bool) -> None:
     console().print(f"identity {study.identity}", soft_wrap=True)
 
 
-def _run_dry(study: Study, people: int, stay: int, as_json: bool) -> None:
+def _run_dry(study: Study, users: int, stay: int, as_json: bool) -> None:
     """Run the dry run of a study and print its results. The operator's page stays available for ``stay`` more
     seconds.
     """
     from discreet.service.dry_run import run_dry
 
-    simulated = study.for_dry_run(people)
+    simulated = study.for_dry_run(users)
 
     def ended(result: DryRun) -> None:
         """Print the results, then wait while the operator's page is still served."""
@@ -250,9 +250,12 @@ def _run_dry(study: Study, people: int, stay: int, as_json: bool) -> None:
         else:
             table = new_table("dry run with seeded noise", "", right=("",))
             for name, value in rows.items():
-                table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
+                table.add_row(
+                    name.replace("people", "users"),
+                    f"{value:,}" if isinstance(value, int) else f"{value:.4g}",
+                )
             console().print(table)
-            few = f"; the study has {study.users:,} users" if people < study.users else ""
+            few = f"; the study has {study.users:,} users" if users < study.users else ""
             console().print(f"A policy's value is its mean reward sum per user{few}.")
         if stay:
             say(f"discreet: the page stays for {stay} seconds; Ctrl-C ends it")

@@ -63,7 +63,7 @@ def simulate_data(
     if as_json:
         print_json(facts)
     else:
-        console().print(f"{users:,} people of {env} under the {policy} policy: {out}, schema {beside}")
+        console().print(f"{users:,} users of {env} under the {policy} policy: {out}, schema {beside}")
 
 
 @command
@@ -111,14 +111,14 @@ def synthesize(
         console().print("NOT PRIVATE: the release protects no user, and neither does this file.")
     console().print(
         f"{users:,} synthetic users: {made.path}, schema {made.schema}. Their intervals describe the model, "
-        "not people."
+        "not real users."
     )
 
 
 def _print_utility(utility: Utility) -> None:
     """Print the distances of synthetic users from real users, and the values of simple policies."""
     to = console()
-    to.print(f"Total variation between people and synthetic users, at level {utility.level:g}:")
+    to.print(f"Total variation between real and synthetic users, at level {utility.level:g}:")
     table = new_table("", "estimate", "interval", right=("estimate",))
     for name in ("states", "pairs", "transitions"):
         one = getattr(utility, name)
@@ -128,7 +128,9 @@ def _print_utility(utility: Utility) -> None:
         table.add_row(name, *found)
     to.print(table)
     to.print("Mean return, and gains of other policies over the behaviour policy:")
-    table = new_table("", "synthetic users", "people", "interval", right=("synthetic users", "people"))
+    table = new_table(
+        "", "synthetic users", "real users", "interval", right=("synthetic users", "real users")
+    )
     for name, one in utility.values.items():
         table.add_row(name, f"{one.synthetic:.4g}", f"{one.estimate:.4g}", f"{one.low:.4g} to {one.high:.4g}")
     to.print(table)

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from discreet.core.releases import Message, Plan
     from discreet.core.trajectories import Trajectory
 
-__all__ = ["Encoder"]
-
 
 @runtime_checkable
 class Encoder(Protocol):

@@ -111,11 +111,6 @@ if TYPE_CHECKING:
     from discreet.core.count_mechanism import CountMechanism
     from discreet.core.session import ChannelSession, State
 
-__all__ = [
-    "add_returns", "at_share", "check_mechanism", "check_on_grid", "check_sums", "plain_plan",
-    "split_scales", "taking_turns", "wanted_scales", "widest_scales",
-]  # fmt: skip
-
 # ------------------------------------------------------------------------------ their mechanisms
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from discreet.core.call_protocols import Encoder
     from discreet.core.protocols import NoiseDistribution
 
-__all__ = ["CorrelatedChannel", "CountChannel", "ExactChannel", "is_of_counts"]
-
 _MOST_UNITS = 2**51  # largest sum of a cell; with noise it must stay exact
 
 

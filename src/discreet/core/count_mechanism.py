@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from discreet.core.part_protocols import ReleaseDistributions
     from discreet.core.protocols import NoiseDistribution, Record
 
-__all__ = ["CountMechanism", "Stated", "SumMechanism", "grid_of", "leaves_of"]
-
 FINEST_ACCOUNTED = 4096  # finest grid of rewards for numerical accounting; finer grids have too many values
 
 

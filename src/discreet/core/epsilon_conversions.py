@@ -26,8 +26,6 @@ import numpy as np
 
 from discreet.core import checks
 
-__all__ = ["check_delta", "check_epsilon", "gdp_epsilon", "log_gdp_delta", "root", "zcdp_epsilon"]
-
 
 def check_epsilon(value: Any, name: str = "epsilon") -> float:
     """Return ``value`` as a finite float above 0, or raise ``ValueError``.

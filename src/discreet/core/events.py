@@ -20,10 +20,6 @@ from discreet.core.short_repr import brief
 if TYPE_CHECKING:
     from discreet.core.protocols import Sensitive
 
-__all__ = [
-    "Coordinate", "Fixed", "MechanismRecord", "NoiseFamily", "Source", "Trust", "joint_loss",
-]  # fmt: skip
-
 NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"]
 Trust = Literal["none", "joint", "central", "local", "shuffle"]
 Source = Literal["secure", "seeded"]

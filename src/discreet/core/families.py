@@ -35,13 +35,6 @@ Floats = NDArray[np.float64]
 Context: TypeAlias = Mapping[str, NDArray[Any]]
 """Public arrays of a plan, by name."""
 
-__all__ = [
-    "CENTERED_REWARDS", "COMBINED", "COUNTS", "CUT_REWARDS", "GROUP_RETURNS", "POOLED_REWARDS",
-    "POOLED_TRANSITIONS", "RECORD_FAMILIES", "REWARDS", "TRANSITIONS", "VISITS", "ClippedRewards",
-    "Context", "GroupReturns", "OneOf", "OwnBound", "RecordFamily", "SumFamily", "pooled", "rewards",
-    "transitions", "visits",
-]  # fmt: skip
-
 VISITS = "visits"
 TRANSITIONS = "transition_counts"
 REWARDS = "reward_sums"

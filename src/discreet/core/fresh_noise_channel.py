@@ -21,8 +21,6 @@ from discreet.core.session import ChannelSession, State
 if TYPE_CHECKING:
     from discreet.core.protocols import NoiseDistribution
 
-__all__ = ["FreshNoiseChannel"]
-
 
 class FreshNoiseChannel(ExactChannel):
     """Channel that measures batches, or a decaying sum, with fresh noise. Prefix sums follow from

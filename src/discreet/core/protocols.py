@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Coins", "Composable", "NoiseDistribution", "Record", "Sensitive"]
-
 
 class NoiseDistribution(Protocol):
     """Interface of a noise distribution: the distribution of (released value - estimand).

@@ -46,8 +46,6 @@ from discreet.core.trajectories import Trajectory
 Floats = NDArray[np.float64]
 Norm = Literal["l1", "l2"]
 
-__all__ = ["FamilyQuery", "Norm", "SumQuery"]
-
 
 class SumQuery(ABC):
     """Sums over users of the families in ``parts``.

@@ -28,10 +28,6 @@ from discreet.core.trajectories import Trajectories, Trajectory
 if TYPE_CHECKING:
     from discreet.core.protocols import Coins
 
-__all__ = [
-    "RawEncoder", "add_records", "family_begins", "noise_vector", "same_plan",
-]  # fmt: skip
-
 _CODES = {
     VISITS: 0,
     TRANSITIONS: 1,

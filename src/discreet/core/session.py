@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from discreet.core.call_protocols import Encoder
     from discreet.core.protocols import NoiseDistribution
 
-__all__ = ["Channel", "ChannelSession", "Released", "State"]
-
 State: TypeAlias = dict[str, Any]
 """Arrays and numbers by name: all that a channel computes during a run."""
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from discreet.core.registry import parts
 
-__all__ = ["brief"]
-
 
 def brief(thing: Any) -> str:
     """Return a short text for ``thing``. Dataclasses use it as ``__repr__ = brief``."""

@@ -41,11 +41,6 @@ if TYPE_CHECKING:
     from discreet.core.query import SumQuery
     from discreet.core.releases import Schedule
 
-__all__ = [
-    "STRATEGIES", "WALKS", "Batches", "Exact", "OnDevice", "Prefixes", "Strategy", "Stream", "plain_walk",
-    "registered",
-]  # fmt: skip
-
 Stream = Literal["exact", "walk", "local", "decaying", "reports"]
 STRATEGIES: list[type[Strategy]] = []
 """Classes whose norms this library derives. Subclasses are rejected: they could state other norms."""

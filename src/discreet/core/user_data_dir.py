@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["user_folder"]
-
 _PLACES = {"cache": (".cache",), "data": (".local", "share"), "state": (".local", "state")}
 
 

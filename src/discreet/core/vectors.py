@@ -35,8 +35,6 @@ from discreet.core.trajectories import Trajectory
 Floats = NDArray[np.float64]
 Function = Callable[[Trajectory, Context], ArrayLike]
 
-__all__ = ["MOST_SIZE", "BoundedVector", "Function"]
-
 MOST_SIZE = 2 * 10**8  # largest number of cells in a release
 _MARGIN = 1.0 - 2.0**-40
 

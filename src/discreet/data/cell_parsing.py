@@ -280,7 +280,7 @@ class Reader:
             episode = pa.nulls(size, pa.large_string())
         rows = _Rows(self.offences, place, cells, first, user, episode)
         empty = np.asarray(user.is_null().to_numpy(zero_copy_only=False))
-        rows.note("person without a name", empty, declared.user[0])
+        rows.note("user without a name", empty, declared.user[0])
         rows.drop |= empty
         if declared.episode and named:
             empty = np.asarray(episode.is_null().to_numpy(zero_copy_only=False))

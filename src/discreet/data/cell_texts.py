@@ -19,8 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-__all__ = ["NOTHING", "SENTINELS", "positions", "usual"]
-
 NOTHING = (
     ".", "..", "?", "-", "--", "*", "<NA>", "<na>", "na", "Na", "n/a", "N/a", "n.a.", "N.A.", "#N/A", "#NA",
     "#NULL!", "\\N", "NaT", "nil", "none", "NONE", "Null", "missing", "Missing", "MISSING", "unknown",

@@ -21,8 +21,6 @@ import pyarrow as pa
 from discreet.data.schema import quoted
 from discreet.data.sources import Broken, TableSource, Text, TextFile, places_of
 
-__all__ = ["schema_template"]
-
 _TRAJECTORY = ("user", "episode", "step", "state", "action", "reward", "next_state")
 
 

@@ -32,8 +32,6 @@ from discreet.data.row_batches import CONTEXT, Progress, Source
 from discreet.data.validate import DataError, episodes
 from discreet.mechanisms.linear.context_sums import Visits
 
-__all__ = ["StoredVisits", "read_visits"]
-
 _MANY_MISSING, _MANY_OUTSIDE = 0.5, 0.05  # a warning names a column above these shares of its cells
 
 

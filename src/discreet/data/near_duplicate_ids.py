@@ -46,8 +46,6 @@ from numpy.typing import NDArray
 
 from discreet.data import row_kernels as kernels
 
-__all__ = ["JOINT", "Alike", "Folded", "alike", "distinct", "folded", "hashed"]
-
 JOINT = "\x1f"
 """Separator between the parts of a name that is joined from several columns."""
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["remedy"]
-
 _THEN = "declare time.then, a column of numbers that orders rows of one time"
 _NOTHING = 'declare those that mean an empty cell (empty = ["."])'
 _REMEDIES = {
     r"^line with a wrong number": "quote cells that hold the delimiter; in R write with row.names = FALSE "
     "(write.table leaves out the name of that column)",
-    r"^(person|episode) without a name": "fill in the cell, or take such rows out of the records",
+    r"^(user|episode) without a name": "fill in the cell, or take such rows out of the records",
     r"^(time|begin) that cannot be read": 'declare time.format for other stamps (as "%d.%m.%Y %H:%M"), '
     "time.zone where stamps name an offset, time.numbers for plain numbers (in their unit, perhaps "
     'milliseconds), or time.unreadable = "leave out"',

@@ -13,8 +13,6 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["MARK", "PREFIX", "SYNTHETIC_INPUT", "Facts", "check_mark", "facts_in", "packed"]
-
 MARK = "discreet.synthetic"
 """Key of the metadata, and name of the column."""
 PREFIX = "synthetic of "

@@ -30,8 +30,6 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.rng import Randomness, Seeded
 
-__all__ = ["group_key", "in_second_group"]
-
 
 def group_key(randomness: Randomness) -> bytes:
     """Return the key of a run: 32 random bytes, or bytes computed from the seed of a simulation.

@@ -542,7 +542,8 @@ class _Check:
         known = schema.known
         if known is None:
             known = np.empty((0, layout.states, layout.actions))
-        self.known = np.ascontiguousarray(known)
+        # a read-only array would be of another type, for which the kernel is compiled again
+        self.known = np.require(known, requirements=("C", "W"))
         self.arrival = np.zeros(0 if schema.outcomes is None else layout.states)
         for state, reward in (schema.outcomes or {}).items():
             self.arrival[state] = reward

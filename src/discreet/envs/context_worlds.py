@@ -17,8 +17,6 @@ from discreet.mechanisms.features import FeatureMap
 
 Floats = NDArray[np.float64]
 
-__all__ = ["ContextWorld", "fixed_arms", "per_action_contexts", "shared_contexts"]
-
 
 @dataclass(frozen=True, eq=False)
 class ContextWorld:

@@ -25,8 +25,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Policy = Callable[[Floats], Ints]
 
-__all__ = ["Stays", "VitalsWorld"]
-
 ACTIONS = 3
 
 

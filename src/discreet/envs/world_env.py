@@ -24,8 +24,6 @@ from discreet.envs import world_env_kernels as kernels
 from discreet.envs.world_env_kernels import WorldState, WorldTables
 from discreet.utils.random_streams_kernels import run_key
 
-__all__ = ["VectorWorld", "WorldEnv", "observations", "world_tables"]
-
 _MODES = getattr(gymnasium.vector, "AutoresetMode", None)  # Gymnasium 1.0 does not have it
 _SAME_STEP = _MODES.SAME_STEP if _MODES else "SameStep"
 

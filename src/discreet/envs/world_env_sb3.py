@@ -15,8 +15,6 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from discreet.envs.world_env import VectorWorld
 
-__all__ = ["SB3World"]
-
 Indices = int | Sequence[int] | None
 
 

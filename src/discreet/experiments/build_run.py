@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 _PRIOR_KEYS = {"prior.file": "learner.prior", "prior.strength": "learner.prior_strength"}
 
-__all__ = ["objects", "prepare", "resolved", "route", "sweep"]
-
 
 def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Assign each option to the learner or the privatizer, and convert its value to the option's type.

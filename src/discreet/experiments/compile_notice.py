@@ -8,8 +8,6 @@ from typing import Any
 
 from numba.core.event import Listener, register
 
-__all__ = ["announce", "in_workers"]
-
 
 class _Announcer(Listener):
     """Listener that announces the first compilation of a run."""

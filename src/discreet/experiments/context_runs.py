@@ -32,8 +32,6 @@ from discreet.mechanisms.linear.context_query import ContextQuery, ContextRecord
 from discreet.mechanisms.open_session import session_of
 from discreet.mechanisms.seeded_rng import SeededRng
 
-__all__ = ["ContextSetup"]
-
 _CHUNK = 20_000  # number of users that are simulated together
 _VALUED = 200_000  # number of contexts from which values are estimated
 

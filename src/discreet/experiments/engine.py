@@ -26,8 +26,6 @@ from typing import Any, Generic, TypeVar
 from discreet.core import checks
 from discreet.utils.system import processors
 
-__all__ = ["ENGINES", "RETRIES", "Engine", "EngineError", "Job", "open_engine", "results"]
-
 R = TypeVar("R")
 # (call, its items) of one task
 Calls = tuple[tuple[Callable[[Sequence[int]], Sequence[Any]], tuple[int, ...]], ...]

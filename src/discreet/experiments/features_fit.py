@@ -39,8 +39,6 @@ from discreet.core.releases import Floats, Release
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.mechanisms.features import FeatureMap, Features, MixtureFeatures, fitting_features
 
-__all__ = ["FeaturesFit", "check_features", "world_misfit"]
-
 _ROUNDING = 1e-7
 # Largest number of linear programs in one test. If a test has more, an evenly spaced selection of them is
 # solved.

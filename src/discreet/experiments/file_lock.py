@@ -18,8 +18,6 @@ from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["Claims", "Shared", "shared"]
-
 WAIT = 0.5  # Seconds between two checks for results of other processes.
 BEAT = 10.0  # Seconds between two touches of a claim.
 STALE = 120.0  # Seconds without a touch after which another process takes over a claim.

@@ -13,8 +13,6 @@ from discreet.experiments.run_config import MADE_BY, identity
 if TYPE_CHECKING:
     from discreet.experiments.seed_run import FinishedRun
 
-__all__ = ["privacy_words", "said_options", "short_labels"]
-
 _TRUST = {"joint": "joint DP", "local": "local DP", "shuffle": "shuffle DP"}
 _LONGEST = 40  # Largest number of characters of a value in a label.
 # Settings that a label names first, because readers look for them.

@@ -36,8 +36,6 @@ from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.mechanisms.seeded_rng import SeededRng
 
-__all__ = ["SimulatedDataset", "first_visits_of", "learn_offline", "make_release"]
-
 _CHUNK = 2**16  # number of users that are simulated together
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-__all__ = ["Progress", "shown"]
-
 Progress = Callable[[int, int], None]
 _CELLS = 40  # width of the text bar, in characters
 

@@ -15,8 +15,6 @@ from discreet.registry import RegisteredPart, named, remembered
 if TYPE_CHECKING:
     from discreet.experiments.seed_run import PreparedRun
 
-__all__ = ["OBJECTS", "Recipe", "recipe"]
-
 OBJECTS = "python objects"
 
 

@@ -16,8 +16,6 @@ from typing import Any, Literal
 
 from discreet import registry
 
-__all__ = ["NOT_SEARCHED", "RANGES", "Range", "draw", "search_space", "usual_space"]
-
 
 @dataclass(frozen=True)
 class Range:

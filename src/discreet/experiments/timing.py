@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Moments", "in_words", "moments"]
-
 PROBED = 0.5  # Length of the timed period, in seconds.
 _AGREE = 2.0  # Largest allowed ratio of the two estimates from the two halves of the timed period.
 

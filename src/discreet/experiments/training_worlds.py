@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["CONTEXT_WORLDS", "TRAINING_WORLDS"]
-
-
 TRAINING_WORLDS: tuple[tuple[str, str, str, Mapping[str, Any]], ...] = (
     ("dense", "dense S=6 #100", "random", {"states": 6, "seed": 100}),
     ("dense", "dense S=12 #103", "random", {"states": 12, "actions": 3, "seed": 103}),

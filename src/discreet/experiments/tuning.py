@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from discreet.experiments.results import Result
     from discreet.experiments.simulate import Setup
 
-__all__ = ["MEASURE", "SEED", "Trial", "TrainingWorld", "Tuning", "mark_of", "tune", "worlds_of"]
-
 FORMAT = 1
 SEED = 31
 MEASURE = "geometric mean over environments of (mean final regret) / (regret of the uniform policy)"

@@ -23,8 +23,6 @@ from discreet.experiments.run_config import made_by
 if TYPE_CHECKING:
     from discreet.experiments.seed_run import PreparedRun, SeedRun
 
-__all__ = ["Made", "NoWorkers", "Play", "differing", "packed", "processes", "versions"]
-
 _FEW = 4  # Number of set-ups that a worker keeps. A few are enough, because runs of one set-up are sent in
 # order.
 _SECONDS = 0.2  # Expected duration in seconds up to which runs share one task of a local process.

@@ -101,11 +101,6 @@ from discreet.ledger import signatures
 from discreet.ledger.signatures import PrivateKey
 from discreet.utils.sync_folder import sync_folder
 
-__all__ = [
-    "COLUMNS", "ONE_ROW", "BudgetError", "Certified", "LedgerEntry", "Ledger", "LedgerError", "Reservation",
-    "TotalCost", "default_path", "read_export", "spent", "table",
-]  # fmt: skip
-
 PATH_VARIABLE = "DISCREET_LEDGER"
 VERSION = 1
 COLUMNS = (

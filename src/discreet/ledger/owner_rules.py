@@ -48,17 +48,6 @@ from discreet.utils.atomic_file import write_aside
 if TYPE_CHECKING:
     from discreet.ledger.ledger import Ledger
 
-__all__ = [
-    "NAME",
-    "OwnerRule",
-    "check_dataset",
-    "check_rules",
-    "obeyed",
-    "read_rule",
-    "require_ledger",
-    "rules_over",
-]
-
 NAME = "discreet.ledger.toml"
 _TEXT = (
     "# The owner's rule for the data in this folder and below: what is released of them is written down in "

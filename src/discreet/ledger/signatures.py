@@ -29,11 +29,6 @@ from typing import Any, Literal
 from discreet.core import checks
 from discreet.utils.atomic_file import write_aside
 
-__all__ = [
-    "Kind", "Passphrase", "PassphraseMissing", "PrivateKey", "SigningMissing", "change_passphrase", "is_key",
-    "is_valid", "new_key", "read_passphrase", "read_private_key", "read_public_key", "short",
-]  # fmt: skip
-
 Kind = Literal[
     "discreet limit, 1",
     "discreet owner, 1",

@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 from discreet.core import checks
 
-__all__ = ["Role", "check_role"]
-
 Role = Literal["learner", "offline learner", "privatizer"]
 
 # Methods that an argument of this role must have. No other role has the first method of a role.

@@ -64,8 +64,6 @@ from discreet.mechanisms.saved_state.state_file import resume, state_of
 from discreet.mechanisms.saved_state.version_2 import converted
 from discreet.mechanisms.shuffle.shuffle_mechanisms import AmplifiedMechanism, FlipMechanism
 
-__all__ = ["BatchChannel", "BatchEncoder", "BatchKind", "BatchMechanism", "batch_mechanism"]
-
 
 @dataclass(frozen=True)
 class BatchKind:

@@ -10,8 +10,6 @@ from discreet.core.rng import Randomness
 from discreet.mechanisms.interfaces import Mechanism, Session
 from discreet.mechanisms.open_stream import stream_of
 
-__all__ = ["Proposes", "mechanism_reused", "session_of"]
-
 
 def session_of(mechanism: Any, randomness: Randomness) -> Session:
     """Return a new session of a mechanism, with noise from ``randomness`` (Seeded or Secure).

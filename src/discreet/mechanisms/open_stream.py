@@ -10,8 +10,6 @@ from typing import Any
 from discreet.core.rng import Randomness
 from discreet.core.session import Channel, ChannelSession
 
-__all__ = ["stream_of"]
-
 
 def stream_of(mechanism: Any, randomness: Randomness) -> ChannelSession:
     """Return a new session of one stream, with noise from ``randomness`` (Seeded or Secure).

@@ -11,8 +11,6 @@ from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.mechanisms.interfaces import Plan, probabilities
 
-__all__ = ["PolicyRows", "anybody", "policy_rows"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

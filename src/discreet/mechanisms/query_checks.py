@@ -10,18 +10,6 @@ from discreet.core.count_query import CountQuery
 from discreet.core.releases import Schedule
 from discreet.core.rng import Secure, Seeded
 
-__all__ = [
-    "check_cut",
-    "check_queries",
-    "check_source",
-    "continual_query",
-    "has_batches",
-    "is_linear",
-    "private_query",
-    "private_schedule",
-    "standing_batch",
-]
-
 _MOST_CELLS = 2 * 10**8  # largest number of cells of a session with many releases
 
 

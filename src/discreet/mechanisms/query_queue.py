@@ -28,8 +28,6 @@ import numpy as np
 from discreet.core.releases import Estimate, Floats
 from discreet.core.short_repr import brief
 
-__all__ = ["Response", "asking"]
-
 
 @dataclass(frozen=True, eq=False)
 class Response:

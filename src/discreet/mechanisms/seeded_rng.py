@@ -18,8 +18,6 @@ from discreet.core.rng import Key, RunKeys
 from discreet.mechanisms import seeded_noise_kernels as kernels
 from discreet.utils import random_streams_kernels as streams
 
-__all__ = ["SeededRng", "cell_noise", "keys_of"]
-
 
 def keys_of(seed: int, run: int, batch: int | None) -> RunKeys:
     """Return the random keys of a run, one for each role."""

@@ -24,8 +24,6 @@ from discreet.reports.statement_page import JSON_NAME
 from discreet.reports.statement_schema import SIGNATURES_SCHEMA, read_json, violations
 from discreet.utils.atomic_file import write_aside
 
-__all__ = ["sign"]
-
 
 def _hashes(folder: Path, names: Sequence[str]) -> dict[str, str] | None:
     try:

@@ -34,8 +34,6 @@ from discreet.core.releases import Floats, Ints
 from discreet.data.schema import Schema
 from discreet.mechanisms.linear.per_user_means import GRID, PersonSums
 
-__all__ = ["CENTRES", "CUTS", "START", "STANDS_OUT", "SUMS", "CodebookQuery"]
-
 CENTRES, CUTS, SUMS, START = "codebook.csv", "cuts.toml", "sums.csv", "start.csv"
 STANDS_OUT = 3.0  # a noisy count is used if it exceeds this number of standard deviations of the noise
 _EXACT = 2**53

@@ -28,8 +28,6 @@ from discreet.mechanisms.privatizers.central import Central
 from discreet.pipeline.context_learning import read_contexts
 from discreet.reports.statement import SecondGroup
 
-__all__ = ["ContextJudges", "context_verdict", "write_context_judgement"]
-
 FORMAT = "discreet judgement"
 
 

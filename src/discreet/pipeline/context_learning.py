@@ -22,8 +22,6 @@ from discreet.mechanisms.linear.context_sums import GRAM_FAMILY, RESPONSE_FAMILY
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.reports.context_report import ContextReport
 
-__all__ = ["ContextLearning", "action_names", "read_contexts"]
-
 
 class ContextLearning:
     """Release and planning of :class:`~discreet.learners.offline.linear_advantage.LinearAdvantage`.

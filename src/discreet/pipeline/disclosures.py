@@ -16,8 +16,6 @@ from discreet.reports.statement import LedgerLike
 from discreet.reports.statement_page import JSON_NAME
 from discreet.reports.statement_schema import read_json
 
-__all__ = ["crosswalk", "registry_record"]
-
 
 def registry_record(
     folder: str | Path, *, status: str = "Draft", ledger: LedgerLike | None = None, learner: Any = None

@@ -85,8 +85,6 @@ from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, jo
 from discreet.core.noise.noises import GAUSSIAN
 from discreet.core.short_repr import brief
 
-__all__ = ["SplitNoise", "sum_distance"]
-
 _NEAR = 1e-9  # upper bound on eta (module docstring)
 _DOWN = 2.0**-50
 

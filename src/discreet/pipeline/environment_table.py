@@ -31,8 +31,6 @@ from discreet.data.schema import Schema, read_public_table
 from discreet.envs.mdp.tabular import TabularMDP
 from discreet.pipeline.power_analysis import PublicMDP
 
-__all__ = ["read_mdp"]
-
 _NAME = "world"
 _NEEDED = ("state", "action", "next_state", "probability")
 _ONE = 1e-6  # tolerance for sums of shares and of probabilities, which must be 1

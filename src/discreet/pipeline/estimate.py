@@ -75,8 +75,6 @@ from discreet.reports.statement import check_delta
 if TYPE_CHECKING:
     from discreet.learners.offline.interface import OfflineLearner
 
-__all__ = ["EPSILONS", "FamilyNoise", "OtherEpsilon", "SchemaForecast", "estimate_release", "visits_needed"]
-
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _REWARD_VARIANCE = 1 / 12
 _TIMED = 2**16  # number of draws in the sample that measures how long drawing noise takes

@@ -104,16 +104,6 @@ from discreet.pipeline.distributed_noise import SplitNoise
 from discreet.pipeline.learned_files import Kind, LinearSums, kind_of, learner_of, name_of, options_of
 from discreet.pipeline.partial_aggregates import PartialAggregateFile, digest_of, facts_of
 
-__all__ = [
-    "BOUND",
-    "MODULUS",
-    "MOST_SITES",
-    "FederatedSite",
-    "FederationPlan",
-    "FederatedSum",
-    "read_site_plan",
-]
-
 BOUND = 2**29  # C: bound on the absolute value of an entry that a site sends
 MODULUS = 2**40
 MOST_SITES = 1000

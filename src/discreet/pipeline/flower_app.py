@@ -60,8 +60,6 @@ from discreet.pipeline.learn import learn
 from discreet.pipeline.learned_files import LearnConfig
 from discreet.utils.atomic_folder import check_free
 
-__all__ = ["flower_client", "flower_server", "mask", "refusal"]
-
 _CLIENT = "flwr.client.mod.secure_aggregation.secaggplus_mod"
 _SERVER = "flwr.server.workflow.secure_aggregation.secaggplus_workflow"
 _RECORD = "discreet_sites"

@@ -47,8 +47,6 @@ from discreet.pipeline.world_model import AS_BEFORE
 from discreet.reports.policy_files import PolicyTable
 from discreet.reports.statement import SecondGroup
 
-__all__ = ["JUDGEMENT", "JUDGEMENT_PAGE", "JudgeGroup", "answer_in", "write_judgement"]
-
 JUDGEMENT, JUDGEMENT_PAGE = "judgement.json", "judgement.md"
 SUMS = 2  # two families of sums: the answers, and the squares of the answers
 _FORMAT = "discreet judgement"

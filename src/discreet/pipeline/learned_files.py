@@ -69,12 +69,6 @@ from discreet.reports.report_files import (
 from discreet.reports.rule_files import StationaryRule, read_rule, rule_names
 from discreet.utils.config import Knobs
 
-__all__ = [
-    "Kind", "LinearSums", "PlannedPolicy", "LearnConfig", "default_algorithm", "kind_of", "learner_of",
-    "name_of",
-    "options_of", "refuse_groups", "write_plan",
-]  # fmt: skip
-
 Privatizer = Central | NoPrivacy
 T = TypeVar("T")
 
@@ -394,7 +388,7 @@ class LinearSums(_Told):
         if settings.unsupported == "behaviour":
             raise ValueError(
                 "unsupported = 'behaviour': must be 'abstain' or 'policy' for linear learners, whose sums do "
-                "not say what people did most often"
+                "not say what users did most often"
             )
         if settings.return_bound is not None:
             raise ValueError(

@@ -12,7 +12,7 @@ features. The spread of rewards is chosen so that the best policy has the given 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,53 +27,39 @@ from discreet.envs.rollouts.rollout import rollout_batch
 from discreet.learners.offline.linear_pevi import Linear, schema_features
 from discreet.mechanisms.features import Features
 from discreet.mechanisms.policy_rows import policy_rows
-from discreet.pipeline.power_analysis import PublicMDP, least_enough, least_people, share_of, synthetic_mdp
+from discreet.pipeline.power_analysis import (
+    PowerForecast,
+    PublicMDP,
+    least_enough,
+    least_epsilon,
+    least_people,
+    share_of,
+    synthetic_mdp,
+)
 from discreet.utils.random_streams_kernels import ROLE_MODEL, generator_at, run_key
-
-__all__ = [
-    "MOST_PEOPLE",
-    "LinearForecast",
-    "linear_gain_power",
-    "linear_smallest_epsilon",
-    "linear_sample_size",
-    "synthetic_linear_mdp_from_schema",
-]
 
 MOST_PEOPLE = 3_000_000  # largest number of simulated users, which limits the run time
 _CHUNK = 2**16
 
 
 @dataclass(frozen=True)
-class LinearForecast:
+class LinearForecast(PowerForecast):
     """Estimated probability that the report shows a gain of a linear policy.
 
     Parameters
     ----------
-    users, draws : numbers of users and of draws in the simulation
+    users, draws, chance, low, high : see :class:`~discreet.pipeline.power_analysis.PowerForecast`
     epsilon, delta : budget of the learner; epsilon is None without privacy, or if the budget is rho or mu
-    chance : share of draws in which a gain was shown
-    low, high : ends of the 95 % Clopper-Pearson interval of ``chance``
     better : share of draws in which the true gain of the learned policy is positive
     gain : mean true gain of the learned policies, in the units of the return
     best : gain of the best policy, in the units of the return
     nonlinear : largest error of least-squares fits of the MDP by linear functions (:func:`nonlinear`)
     """
 
-    users: int
-    epsilon: float | None
-    delta: float
-    draws: int
-    chance: float
-    low: float
-    high: float
     better: float
     gain: float
     best: float
     nonlinear: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a dictionary of plain values."""
-        return asdict(self)
 
 
 def linear_gain_power(
@@ -186,13 +172,11 @@ def linear_sample_size(
     world, features, learner, draws, seed : see :func:`linear_gain_power`.
     chance : required share of draws that show a gain, in (0, 1).
     """
-    chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
 
-    def enough(users: int) -> bool:
-        found = linear_gain_power(world, features, learner, users, draws=draws, seed=seed)
-        return found.chance >= chance
+    def shown(users: int) -> float:
+        return linear_gain_power(world, features, learner, users, draws=draws, seed=seed).chance
 
-    return least_people(enough, MOST_PEOPLE)
+    return least_people(shown, chance, MOST_PEOPLE)
 
 
 def linear_smallest_epsilon(
@@ -222,12 +206,12 @@ def linear_smallest_epsilon(
     ValueError
         If a number is out of range.
     """
-    chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
-    for epsilon in epsilons:
+
+    def shown(epsilon: float) -> float:
         one = _with(learner, epsilon=epsilon)
-        if linear_gain_power(world, features, one, users, draws=draws, seed=seed).chance >= chance:
-            return epsilon
-    return None
+        return linear_gain_power(world, features, one, users, draws=draws, seed=seed).chance
+
+    return least_epsilon(epsilons, shown, chance)
 
 
 def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicMDP, Features]:

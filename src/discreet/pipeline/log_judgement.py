@@ -47,8 +47,6 @@ from discreet.reports.context_report import POLICY_JSON, read_context_policy
 from discreet.reports.statement import file_hash
 from discreet.utils.atomic_folder import aside, check_free, claims_out, room_for
 
-__all__ = ["LogJudgement", "forecast_log", "forecast_sentence", "judge_log", "log_facts", "verify_log"]
-
 FACTS, PAGE, SCHEMA = "judgement.json", "judgement.md", "schema.toml"
 FORMAT = "discreet log judgement"
 IMPRESSION = "impression"

@@ -38,8 +38,6 @@ from discreet.learners.ope.verdict import ASKED
 from discreet.mechanisms.interfaces import StepwiseRelease
 from discreet.pipeline.world_model import PENALTY, world_model
 
-__all__ = ["ModelPlanner"]
-
 _SURER = 0.5  # A proposal is chosen by its expected gain minus this multiple of the standard deviation.
 _LEAST_GAIN = 1e-4  # smallest expected gain of one decision, in units of the range of returns
 

@@ -44,11 +44,6 @@ from discreet.pipeline.learned_files import Kind, LinearSums, kind_of, name_of
 
 Hashes = NDArray[np.uint64]
 
-__all__ = [
-    "PartialAggregateFile", "aggregate_part", "digest_of", "facts_of", "merge_aggregates",
-    "new_aggregate_key", "read_aggregate_key",
-]  # fmt: skip
-
 _LAYOUT = saved_state.FileLayout(b"\x89discreet-part0\n", 1, "a counted part")
 _RAW = "exact sums of people's data: raw, private to them, and protected by nothing"
 _KEY_BYTES = 32

@@ -41,8 +41,6 @@ from discreet.reports.decision_report import LabelNames
 from discreet.reports.evaluation_report import JUDGED, EvaluatedPolicy, EvaluationReport
 from discreet.reports.policy_inputs import GivenPolicy, read_given_policy
 
-__all__ = ["evaluate_with_release"]
-
 
 def evaluate_with_release(
     release: str | Path,

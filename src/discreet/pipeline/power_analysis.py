@@ -27,7 +27,7 @@ has the given gain over the behaviour.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -53,16 +53,6 @@ from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds
 from discreet.mechanisms.privatizers.central import Central
 from discreet.mechanisms.privatizers.no_privacy import NoPrivacy
 from discreet.utils.random_streams_kernels import ROLE_MODEL, ROLE_NOISE, generator_at, run_key
-
-__all__ = [
-    "EPSILONS",
-    "GainForecast",
-    "PublicMDP",
-    "smallest_epsilon",
-    "gain_power",
-    "synthetic_mdp",
-    "sample_size",
-]
 
 EPSILONS = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 _NEAR = 5  # number of next states of each pair in a synthetic MDP
@@ -198,8 +188,8 @@ class PublicMDP:
 
 
 @dataclass(frozen=True)
-class GainForecast:
-    """Estimated probability that the report shows a gain.
+class PowerForecast:
+    """Estimated probability that a report shows a gain.
 
     Parameters
     ----------
@@ -207,9 +197,6 @@ class GainForecast:
     epsilon, delta : guarantee of the release; epsilon is None without privacy
     chance : share of draws in which a gain was shown
     low, high : ends of the 95 % Clopper-Pearson interval of ``chance``
-    gain : mean true gain of the policies that were learned from the draws
-    best : gain of the best policy
-    changes : mean number of states in which a learned policy differs from the behaviour policy
     """
 
     users: int
@@ -219,13 +206,27 @@ class GainForecast:
     chance: float
     low: float
     high: float
-    gain: float
-    best: float
-    changes: float
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dictionary of plain values."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class GainForecast(PowerForecast):
+    """Estimated probability that the report shows a gain of a policy learned from counts.
+
+    Parameters
+    ----------
+    users, epsilon, delta, draws, chance, low, high : see :class:`PowerForecast`
+    gain : mean true gain of the policies that were learned from the draws
+    best : gain of the best policy
+    changes : mean number of states in which a learned policy differs from the behaviour policy
+    """
+
+    gain: float
+    best: float
+    changes: float
 
 
 def gain_power(
@@ -302,12 +303,11 @@ def sample_size(
     ValueError
         If a number is out of range.
     """
-    chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
 
-    def enough(users: int) -> bool:
-        return gain_power(world, users, privatizer, draws=draws, seed=seed).chance >= chance
+    def shown(users: int) -> float:
+        return gain_power(world, users, privatizer, draws=draws, seed=seed).chance
 
-    return least_people(enough, _MOST_PEOPLE)
+    return least_people(shown, chance, _MOST_PEOPLE)
 
 
 def share_of(shown: Floats) -> tuple[float, float, float]:
@@ -317,20 +317,21 @@ def share_of(shown: Floats) -> tuple[float, float, float]:
     return float(found.statistic), float(low), float(high)
 
 
-def least_people(enough: Callable[[int], bool], most: int) -> int | None:
-    """Return the smallest number of users between 100 and ``most`` for which ``enough`` returns True.
+def least_people(shown: Callable[[int], float], chance: float, most: int) -> int | None:
+    """Return the smallest number of users between 100 and ``most`` for which ``shown`` >= ``chance``.
 
     The result is at most 1.2 times too large, except for rounding to two digits. It is None if ``most`` users
     are not enough.
     """
+    chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
     low, high = 100.0, 1000.0
-    while not enough(round(high)):
+    while shown(round(high)) < chance:
         if high >= most:
             return None
         low, high = high, min(high * math.sqrt(10.0), float(most))
     while high / low > 1.2:
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if enough(round(middle)) else (middle, high)
+        low, high = (low, middle) if shown(round(middle)) >= chance else (middle, high)
     return rounded(high)
 
 
@@ -355,12 +356,18 @@ def smallest_epsilon(
     ValueError
         If a number is out of range.
     """
-    chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
-    for epsilon in EPSILONS:
+
+    def shown(epsilon: float) -> float:
         privatizer = Central(epsilon=epsilon, delta=delta)
-        if gain_power(world, users, privatizer, draws=draws, seed=seed).chance >= chance:
-            return epsilon
-    return None
+        return gain_power(world, users, privatizer, draws=draws, seed=seed).chance
+
+    return least_epsilon(EPSILONS, shown, chance)
+
+
+def least_epsilon(epsilons: Sequence[float], shown: Callable[[float], float], chance: float) -> float | None:
+    """Return the first of ``epsilons`` for which ``shown`` is at least ``chance``, or None."""
+    chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
+    return next((epsilon for epsilon in epsilons if shown(epsilon) >= chance), None)
 
 
 def rounded(number: float) -> int:

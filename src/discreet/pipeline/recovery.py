@@ -47,8 +47,6 @@ from discreet.reports.statement import published_hashes, versions
 from discreet.reports.statement_page import FREE, JSON_NAME, stated_in
 from discreet.utils.atomic_folder import HIDDEN, aside, claimed, held
 
-__all__ = ["Lost", "finish", "lost"]
-
 State = Literal["no release", "hidden", "not marked", "running", "of another ledger"]
 
 

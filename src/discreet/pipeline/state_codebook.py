@@ -138,24 +138,24 @@ class CodebookFit:
         n = self.number
         cost = (
             f"epsilon = {self.epsilon:.4g} at delta = {self.delta:g} (rho = {self.rho:.4g}), which adds to "
-            "the cost of every later release of these people. Public ones cost nothing"
+            "the cost of every later release of these users. Public ones cost nothing"
         )
         if self.what == "quantiles":
             said = (
-                f"Noise moves each of {n - 1} cut points by up to {max(self.error):.1%} of the people "
+                f"Noise moves each of {n - 1} cut points by up to {max(self.error):.1%} of the users "
                 f"(95 %). A bin should hold {1 / n:.1%}."
             )
         else:
             said = (
                 f"Noise moves each of {n} centres by up to {max(self.error):.1%} of a value's range (95 %, "
-                f"if 1/{n} of the people belong to it). {n} "
+                f"if 1/{n} of the users belong to it). {n} "
             )
             if self.spacing == _points_apart(n, len(self.names)):
                 said += f"public points lie about {self.spacing:.1%} of the ranges apart."
             else:
                 said += (
-                    f"centres of people who fill the ranges evenly differ by about {self.spacing:.1%} in a "
-                    "value (95 %), and by less if people are closer together."
+                    f"centres of users who fill the ranges evenly differ by about {self.spacing:.1%} in a "
+                    "value (95 %), and by less if users are closer together."
                 )
         if self.hopeless:
             return f"HOPELESS: {said} Use public ones. The cost would be {cost}."

@@ -59,8 +59,6 @@ from discreet.pipeline.world_model import WorldModel, world_model
 from discreet.reports.statement import file_hash
 from discreet.utils.system import optional
 
-__all__ = ["POSTPROCESSING", "SyntheticData", "processed", "remade", "synthesize"]
-
 POSTPROCESSING = "postprocessing.jsonl"
 MODEL = 1  # version of the model; it increases if the same release and seed give other users
 _CHUNK = 2**14  # largest number of users in a chunk

@@ -55,8 +55,6 @@ from discreet.learners.ope.release_split import ReleasePart, combined_visits, re
 from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
 from discreet.pipeline.world_model import WorldModel
 
-__all__ = ["Measured", "Utility", "total_variation", "utility_of"]
-
 
 @dataclass(frozen=True)
 class Measured:

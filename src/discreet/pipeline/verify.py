@@ -91,8 +91,6 @@ from discreet.reports.verdict_text import stated_verdict
 from discreet.utils.atomic_folder import recover_command
 from discreet.utils.document import compared_with
 
-__all__ = ["Check", "verify"]
-
 
 @dataclass(frozen=True)
 class Check:

@@ -78,8 +78,6 @@ if TYPE_CHECKING:
     from discreet.envs.world_env import WorldEnv
     from discreet.envs.world_env_kernels import WorldTables
 
-__all__ = ["AS_BEFORE", "StatePlan", "WorldModel", "world_model"]
-
 Bools = NDArray[np.bool_]
 Part = Literal["train", "held_out", "whole"]
 

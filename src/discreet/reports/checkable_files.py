@@ -18,8 +18,6 @@ import numpy as np
 from discreet.learners.offline.release_files import StoredTables
 from discreet.utils.atomic_file import write_aside
 
-__all__ = ["CSV_NAME", "LEDGER_NAME", "csv_room", "ledger_lines", "stated_query", "write_csv"]
-
 CSV_NAME, LEDGER_NAME = "release.csv", "ledger.jsonl"
 _MOST_CELLS = 1_000_000  # a release with more cells has no release.csv
 _CELL = 64  # upper bound on the bytes of one line of release.csv

@@ -16,8 +16,6 @@ from discreet.reports.statement_page import said_in
 from discreet.reports.trade_off_function import TradeOff
 from discreet.utils.document import Block, Line, html_lines, markdown_lines, text_of
 
-__all__ = ["FACTS", "PAGES", "codebook_signed", "release_document", "write_codebook_pages"]
-
 FACTS = "codebook.json"
 Document = Mapping[str, Any]
 

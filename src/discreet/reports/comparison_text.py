@@ -15,10 +15,6 @@ from discreet.reports.figures import number, percent
 from discreet.reports.verdict_text import condition
 from discreet.utils.document import Block, Heading, Paragraph, Table, Text
 
-__all__ = [
-    "Compared", "Difference", "compared_blocks", "compared_rows", "compared_sentence", "plain_comparisons",
-]  # fmt: skip
-
 _ROWS = 25  # largest number of states that the table of differences lists
 
 

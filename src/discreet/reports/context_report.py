@@ -16,8 +16,6 @@ from discreet.reports.figures import number
 from discreet.reports.report_files import ReportPage
 from discreet.utils.document import Block, Bullets, Code, Heading, Paragraph, Table, Text, in_markdown
 
-__all__ = ["POLICY_JSON", "ContextReport", "read_context_policy", "write_context_policy"]
-
 POLICY_JSON = "policy.json"
 _FORMAT = "discreet policy of contexts"
 _MOST = 12  # columns of the table of weights

@@ -34,8 +34,6 @@ from discreet.utils.document import (
     text_of,
 )
 
-__all__ = ["crosswalk_markdown", "crosswalk_texts"]
-
 Document = Mapping[str, Any]
 
 

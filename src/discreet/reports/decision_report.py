@@ -47,8 +47,6 @@ VERSION = 2
 _ROWS = 25  # largest number of rows in the table of changes
 _STATES, _PANELS = 25, 9  # largest number of states in the table of outcomes and in the figure of outcomes
 
-__all__ = ["StateChange", "DecisionReport", "decision_report_of"]
-
 _OTHER_PLAN = (
     " or another learner gives another plan, and these intervals do not hold for it. To use the better of k "
     "results of one release, make each of them at the level 1 - (1 - level) / k."

@@ -18,8 +18,6 @@ from discreet.core import checks
 from discreet.reports.statement import SITES
 from discreet.reports.statement_page import limit_words, of_contexts, said_in
 
-__all__ = ["STATUSES", "check_protects", "deployment_record", "yaml_text"]
-
 STATUSES = ("Draft", "Pending")
 """Values of a record's status that authors set. The registry's board sets the other values."""
 Document = Mapping[str, Any]

@@ -35,8 +35,6 @@ from discreet.utils.document import (
     markdown_lines,
 )
 
-__all__ = ["HTML_NAME", "OFFICER_NAME", "officer_html", "officer_markdown"]
-
 OFFICER_NAME, HTML_NAME = "officer.md", "officer.html"
 NIST = "https://csrc.nist.gov/pubs/sp/800/226/final"
 _UNSTATED = "not stated"

@@ -15,8 +15,6 @@ from discreet.reports.figures import number, percent, save_figures
 from discreet.reports.verdict_text import ENDED
 from discreet.utils.document import Block
 
-__all__ = ["SINCE", "EarlierReport"]
-
 SINCE = 5
 """First version of the statement that contains a verdict on hidden causes."""
 _LACKED = (

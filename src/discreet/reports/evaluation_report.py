@@ -22,8 +22,6 @@ from discreet.reports.report_files import ReportPage
 from discreet.reports.verdict_text import first_sentence, rests_on, times
 from discreet.utils.document import Block, Bullets, Heading, Paragraph, Table
 
-__all__ = ["JUDGED", "EvaluatedPolicy", "EvaluationReport"]
-
 JUDGED = "judged.jsonl"  # record of the evaluations, in the folder of the release
 _SAYS_WHY = ("contradicted", "state incomplete", "fragile", "unchecked", "shown")
 _PARTS = {"whole": "the whole release", "held_out": "the held-out part", "train": "the training part"}

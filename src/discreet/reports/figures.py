@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["number", "percent", "plain_axes", "save_figures", "share_of"]
-
 
 def share_of(value: float) -> float:
     """Return a share clipped to [0, 1]. Noise can move an estimated share outside this interval."""

@@ -15,8 +15,6 @@ from types import MappingProxyType
 
 from discreet.accounting.text.sentence_templates import OLDEST, VERSION, words
 
-__all__ = ["phrases"]
-
 
 @cache
 def phrases(version: int = VERSION) -> Mapping[str, str]:

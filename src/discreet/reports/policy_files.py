@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 Bools = NDArray[np.bool_]
 Unsupported = Literal["abstain", "behaviour", "policy"]
 
-__all__ = ["PolicyTable", "Unsupported", "read_policy", "write_policy"]
-
 _AS_BEFORE = 6  # since this version of the statement, files of decision points no longer contain "abstains"
 
 
@@ -161,7 +159,7 @@ class PolicyTable:
         if unsupported == "abstain":
             return np.where(self.supported, self.policy, -1)
         if self.behaviour is None:
-            raise ValueError("unsupported = 'behaviour': the release does not say what people did most often")
+            raise ValueError("unsupported = 'behaviour': the release does not say what users did most often")
         return np.where(self.supported, self.policy, self.behaviour)
 
 

@@ -38,8 +38,6 @@ from discreet.learners.ope.policy_origin import PolicyArray, origin_of
 from discreet.learners.ope.release_split import content_hash
 from discreet.reports.rule_files import RuleReader
 
-__all__ = ["GivenPolicy", "read_given_policy", "save_policy"]
-
 _MARK = "# discreet.made_from "
 _KEY = b"discreet.made_from"
 _SUFFIXES = (".csv", ".npy", ".parquet", ".py")

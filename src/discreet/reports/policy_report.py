@@ -48,8 +48,6 @@ VERSION = 1
 _ROWS = 10  # largest number of rows in a table
 _CLEAR = 4.0  # a state counts as visited if its noisy count is above this many standard deviations of noise
 
-__all__ = ["PolicyChange", "Gap", "Report", "make_report"]
-
 
 @dataclass(frozen=True)
 class Gap:

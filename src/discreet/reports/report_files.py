@@ -13,11 +13,6 @@ from pathlib import Path
 
 from discreet.utils.document import Block, Paragraph, html_lines, markdown_lines, text_of
 
-__all__ = [
-    "HTML_REPORT", "MARKDOWN_REPORT", "ReportPage", "pictures_in", "report_html",
-    "report_markdown", "with_preface",
-]  # fmt: skip
-
 MARKDOWN_REPORT, HTML_REPORT = "report.md", "report.html"
 _TITLE = "Report on the learned policy"
 

@@ -23,8 +23,6 @@ from discreet.core import checks
 from discreet.core.short_repr import brief
 from discreet.data.schema import Schema
 
-__all__ = ["RuleReader", "StationaryRule", "read_rule", "rule_names"]
-
 _ONE = 1e-9
 _MOST = 100  # largest number of rules in one report
 _NEEDED, _ALLOWED = ("state", "action"), ("state", "state_label", "action", "action_label", "probability")

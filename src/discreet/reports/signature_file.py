@@ -23,8 +23,6 @@ from discreet.reports.statement import PAGES, file_hash
 from discreet.reports.statement_page import JSON_NAME
 from discreet.reports.statement_schema import SIGNATURES_SCHEMA, ordered, read_json, violations
 
-__all__ = ["SIGNATURES_NAME", "Found", "content_of", "found_in", "read_signatures", "text_of_signatures"]
-
 SIGNATURES_NAME = "signatures.json"
 Found = tuple[str, Any, Any, bool]
 """Result of a comparison: its name, the stated value, the found value, and True if the two values agree."""

@@ -74,13 +74,6 @@ from discreet.utils.document import Line, text_of
 
 Records = tuple[MechanismRecord | ReportRecord, ...]
 
-__all__ = [
-    "PAGES", "LedgerFacts", "LedgerLike", "RunFacts", "SecondGroup", "Statement", "check_delta",
-    "check_encodable", "configuration_of", "count_query", "file_hash", "fingerprint_of",
-    "dry_run_ledger_facts", "published_hashes", "make_statement", "versions", "write_statement",
-]  # fmt: skip
-
-
 _FALSE_POSITIVES = (0.01, 0.05, 0.10)
 _PRIORS = (0.5, 0.1, 0.01)
 _GROUPS = (2, 5, 10)

@@ -31,11 +31,6 @@ from discreet.utils.document import (
     text_of,
 )
 
-__all__ = [
-    "FREE", "JSON_NAME", "MARKDOWN_NAME", "attacker_blocks", "hundredths", "limit_words", "markdown",
-    "markdown_lines", "never_certain", "said_in", "stated_in", "times",
-]  # fmt: skip
-
 JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
 FREE = ("operator", "approval")
 """Keys of the two free lines of a statement, which the fingerprint does not cover."""

@@ -38,8 +38,6 @@ from discreet.accounting.randomized_response_event import ReportRecord
 from discreet.core import checks
 from discreet.core.guarantee import Guarantee, MechanismRecord
 
-__all__ = ["TradeOff"]
-
 _ORDERS = 1.0 + np.geomspace(1e-4, 1e6, 401)
 
 

@@ -18,11 +18,6 @@ from discreet.learners.ope.verdict import ASKED, Verdict
 from discreet.reports.figures import number, percent, share_of
 from discreet.utils.document import Block, Bullets, Code, Heading, Paragraph, Strong, Table
 
-__all__ = [
-    "ENDED", "NOT_EXCLUDED", "REFUTED", "condition", "first_sentence", "not_excluded", "rests_on",
-    "stated_verdict", "times", "verdict_line", "verdict_words",
-]  # fmt: skip
-
 # Smallest share of episodes that end before the last step at which the condition of a gain does not mention
 # the time. At smaller shares, the actions of users can depend on the steps that remain.
 ENDED = 0.97

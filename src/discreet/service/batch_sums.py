@@ -178,7 +178,7 @@ def opened_sum(content: dict[str, Any], identity: str, shuffler: AnyShuffler, pe
         or min(users, absent) < 0
         or users + absent != people
     ):
-        raise ValueError(f"content: users and absent must be of {people} people")
+        raise ValueError(f"content: users and absent must be of {people} users")
     if counts is None:
         if users >= shuffler.least:
             raise ValueError("content.counts: is missing, although enough messages arrived")

@@ -106,7 +106,7 @@ class Intake:
             # for example, the disk is full or the database does not answer; waiting clients get this error
             except Exception as error:
                 if not failing:  # log a series of failures once, not for every request
-                    log.error("nothing that people send can be stored: %s", cause(error))
+                    log.error("nothing that users send can be stored: %s", cause(error))
                 failing = True
                 for _, done in taken:
                     if not done.done():
@@ -115,7 +115,7 @@ class Intake:
                         )
             else:
                 if failing:
-                    log.info("what people send is stored again")
+                    log.info("what users send is stored again")
                 failing, at = False, 0
                 for requests, done in taken:
                     if not done.done():  # done if the client has disconnected; its message still counts

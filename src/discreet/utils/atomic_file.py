@@ -6,8 +6,6 @@ import os
 import secrets
 from pathlib import Path
 
-__all__ = ["write_aside"]
-
 
 def write_aside(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write ``content`` to a file atomically.

@@ -25,8 +25,6 @@ from typing import ParamSpec, TypeVar
 
 from discreet.utils.sync_folder import sync_folder
 
-__all__ = ["HIDDEN", "aside", "check_free", "claimed", "claims_out", "held", "room_for"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -19,12 +19,6 @@ from dataclasses import dataclass
 
 from discreet.utils import markdown_table as tables
 
-__all__ = [
-    "MARKS", "Blank", "Block", "Bullets", "Code", "Formula", "Heading", "Line", "Link", "NameValueList",
-    "Paragraph", "Picture", "Strong", "Table", "Text", "Written", "compared_with",
-    "escaped", "html_body", "html_lines", "in_markdown", "markdown_lines", "text_of",
-]  # fmt: skip
-
 MARKS = "\\`*_[]<>|#~&"
 """Special characters of Markdown, which are escaped on a page."""
 

@@ -9,8 +9,6 @@ import io
 
 import matplotlib.figure
 
-__all__ = ["Figure"]
-
 _DPI = 100  # resolution of the image in a notebook, in dots per inch
 
 

@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "FORMATS", "JOURNALS", "LINES", "PALETTE", "draw_interval", "error_bars", "interval", "label_ends",
-    "look", "new_figure", "save_figure", "styled", "tidy", "width_of",
-]  # fmt: skip
-
-
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 FORMATS = (".png", ".pdf", ".svg")

@@ -10,8 +10,6 @@ import csv
 from functools import cache
 from pathlib import Path
 
-__all__ = ["renamed"]
-
 
 def renamed(old: str) -> str | None:
     """Return a sentence that states the new name of ``old``, or that ``old`` was removed.

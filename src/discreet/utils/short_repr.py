@@ -11,8 +11,6 @@ import numpy as np
 
 from discreet.core.short_repr import brief
 
-__all__ = ["LINES", "WIDTH", "of_session", "text"]
-
 WIDTH, LINES = 110, 20
 _PART = 320  # largest number of characters that are shown of one field
 _FIRST = 3  # largest number of items that are shown of a list, tuple or mapping

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OptionValue", "flat_options", "read_toml", "to_toml"]
-
 OptionValue = bool | int | float | str | tuple[Any, ...] | None
 
 

@@ -117,7 +117,7 @@ def test_a_word_for_nothing_is_nobody(tmp_path: Path, name: str) -> None:
         {"patient": ["1", name], "time": ["2024-05-01"] * 2, "map": [60.0, 60.0], "drug": ["0", "0"],
          "outcome": ["home", "home"]}
     )  # fmt: skip
-    with pytest.raises(Refused, match="person without a name: 1"):
+    with pytest.raises(Refused, match="user without a name: 1"):
         made(tmp_path, frame, head='empty = ["?"]')
 
 

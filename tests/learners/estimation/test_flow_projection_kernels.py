@@ -49,6 +49,7 @@ def some_active(rng, horizon, sizes, all_rows):
     return active
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("horizon", [1, 2, 7])
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 3, 2, 2)])
 @pytest.mark.parametrize("all_rows", [True, False])

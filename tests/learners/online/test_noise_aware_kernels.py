@@ -597,6 +597,7 @@ SETTINGS = {
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize(("name", "seed"), by_turns([*SETTINGS], range(3)))
 def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
     setting = SETTINGS[name]

@@ -32,6 +32,7 @@ def combined(
     return shares, weights
 
 
+@pytest.mark.compiles
 def test_three_rows_against_a_plain_em() -> None:
     """Shares, posterior probabilities and weights of three rows, one of them without data."""
     strength, misfit = np.array([100.0, 20.0, 100.0]), np.array([0.02, 0.3, 0.0])
@@ -114,6 +115,7 @@ def test_the_stated_error_is_the_error(scale: float, error: float) -> None:
     assert ((row - true) ** 2).sum() < 1.02 * ((seen - true) ** 2).sum()  # never much worse than the data
 
 
+@pytest.mark.compiles
 def test_mean_rewards_are_mixtures() -> None:
     """Mean and variance of a mean reward against the moments of a mixture of normal distributions."""
     chances = np.array([0.2, 0.5, 0.3])
@@ -128,6 +130,7 @@ def test_mean_rewards_are_mixtures() -> None:
         assert variance == pytest.approx(chances @ (spreads + (means - mean) ** 2))
 
 
+@pytest.mark.compiles
 def test_densities_of_mean_rewards() -> None:
     table = measure_rewards(
         np.array([100.0, 0.0]), np.array([0.04, 0.0]), np.array([-1.5, 0.0]), np.array([0.01, np.inf]),
@@ -139,6 +142,7 @@ def test_densities_of_mean_rewards() -> None:
     np.testing.assert_allclose(table[0], np.append(-1.5, expected))
 
 
+@pytest.mark.compiles
 def test_sizes() -> None:
     packed = np.arange(15.0)
     prior = read_prior(packed, 3, 2)

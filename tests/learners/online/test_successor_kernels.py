@@ -40,6 +40,7 @@ def tables(states: int, seed: int) -> tuple[rows.Successors, np.ndarray, np.ndar
     return table, np.concatenate([dense, dense[1:2]]), noisy
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("states", [3, rows.FEW - 1, rows.FEW, 200])
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_are_projections_and_store_no_zeros(states: int, seed: int) -> None:
@@ -62,6 +63,7 @@ def test_rows_are_projections_and_store_no_zeros(states: int, seed: int) -> None
     np.testing.assert_allclose(inside[1], dense[1], **CLOSE)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("states", [3, rows.FEW, 200])
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 def test_moments_are_the_sums_over_all_states(states: int, offset: float) -> None:
@@ -83,6 +85,7 @@ def test_moments_are_the_sums_over_all_states(states: int, offset: float) -> Non
         np.testing.assert_allclose(found[2], ((v - mean) ** 2).sum(), **scale)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("states", [3, rows.FEW, 200])
 def test_users_flow_to_the_successors(states: int) -> None:
     table, dense, _ = tables(states, 9)

@@ -13,7 +13,7 @@ def test_sums_are_those_of_the_definition(first_visits: bool) -> None:
     rng = np.random.default_rng(6)
     states, rewards = rng.integers(3, size=(40, 5)), rng.integers(9, size=(40, 4)) / 8
     actions = np.where(states[:, :4] == 1, 0, rng.integers(2, size=(40, 4)))
-    counts, sums = np.zeros(5 * 3, np.int64), np.zeros(5)
+    counts, sums = np.zeros(5 * 3, np.uint32), np.zeros(5)
     add_stored(states, actions, rewards, ROWS, 0, 4, first_visits, 0.5, counts, sums)
     expected, total = np.zeros((5, 3), np.int64), np.zeros(5)
     for user in range(40):

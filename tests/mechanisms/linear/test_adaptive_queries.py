@@ -328,6 +328,7 @@ def part(data, rows):
     return Trajectories(data.states[rows], data.actions[rows], data.rewards[rows])
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("randomness", [Seeded(3), Secure()])
 def test_counts_and_records_give_the_same_sums(randomness, monkeypatch):
     """Whether tables of counts or records are kept (chosen by public sizes) changes no sum; halves too."""
@@ -387,7 +388,7 @@ def test_people_come_in_order_with_at_most_m_episodes():
     session = ResponseSession(LAYOUT, features(), plan, Seeded(0), episodes=2)
     with pytest.raises(ValueError, match="user = None: must be given where a user may have 2 episodes"):
         session.submit_many(data)
-    with pytest.raises(ValueError, match="user: 4 has 3 episodes or more, .* 2; people .* many: 1"):
+    with pytest.raises(ValueError, match="user: 4 has 3 episodes or more, .* 2; users .* many: 1"):
         session.submit_many(data, [1, 1, 4, 4, 4, 9])
     with pytest.raises(ValueError, match=r"user\[2\] = 3: must not be below"):
         session.submit_many(data, [1, 4, 3, 4, 5, 9])

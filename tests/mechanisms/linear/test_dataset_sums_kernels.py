@@ -9,7 +9,10 @@ from discreet.mechanisms.linear import dataset_sums_kernels as kernels
 @pytest.mark.parametrize("wanted", [-1, 0, 1])
 def test_sums_of_a_half_are_those_of_its_records(wanted: int) -> None:
     rng, pairs, states = np.random.default_rng(8), 6, 4
-    pair, to, half = (rng.integers(n, size=50) for n in (pairs, states, 2))
+    pair, to, half = (
+        rng.integers(n, size=50).astype(kind)
+        for n, kind in ((pairs, np.int32), (states, np.int32), (2, np.int8))
+    )
     of = slice(None) if wanted < 0 else half == wanted
     visits = np.zeros(pairs, np.int64)
     kernels.add_visits(pair, half, wanted, visits)

@@ -30,8 +30,6 @@ Components = tuple[tuple[int, float], ...]
 _ROUNDING = 1e-12
 _LEAST = 1e-9  # smaller tail probabilities are not resolved because of rounding errors
 
-__all__ = ["BinomialLaw", "Components", "binomial_quantile", "merged"]
-
 
 def merged(components: Components) -> Components:
     """Merge components of equal probability. The distribution of their sum does not change."""

@@ -31,8 +31,6 @@ from discreet.core.releases import Floats, Ints
 if TYPE_CHECKING:
     from discreet.core.count_mechanism import CountMechanism
 
-__all__ = ["CountLaws", "bound_of", "bound_steps", "report_grid"]
-
 _PARTS = 16  # bounds that are not integers are counted in units of 1 / _PARTS of the variance of one draw
 
 Laws = dict[str, NoiseDistribution]

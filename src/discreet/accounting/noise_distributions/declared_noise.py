@@ -8,8 +8,6 @@ from typing import ClassVar
 
 from discreet.core import checks
 
-__all__ = ["DeclaredSumLaw"]
-
 
 @dataclass(frozen=True)
 class DeclaredSumLaw:

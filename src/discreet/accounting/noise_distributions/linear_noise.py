@@ -12,8 +12,6 @@ from discreet.accounting.noise_distributions import distributions as laws
 from discreet.core import checks
 from discreet.core.short_repr import brief
 
-__all__ = ["GoeLaw", "VectorLaw"]
-
 
 @dataclass(frozen=True)
 class _LinearLaw:

@@ -26,8 +26,6 @@ from discreet.core.correlated_noise.optimal_tree import OptimalTree, node_varian
 from discreet.core.correlated_noise.signed_digit_tree import SignedDigits
 from discreet.core.correlated_noise.square_root_toeplitz import Toeplitz
 
-__all__ = ["WalkNoise", "best_digits", "digits", "noise_of", "rate_std", "sum_terms", "tree_nodes"]
-
 _OPEN_ENDED = 2**20  # number of time steps at which trees of unknown length are compared
 _TRIED = range(2, 65)  # arities that are searched; the best arity is 12 to 30 for 10^3 to 10^7 time steps
 

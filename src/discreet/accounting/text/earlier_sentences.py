@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["MODULES", "REWORDED", "SENTENCES"]
-
 SENTENCES: Mapping[int, Mapping[str, str]] = {
     4: {
         "joint": "Joint differential privacy: exchanging any one user's {whole} changes the probability of "

@@ -15,8 +15,6 @@ from discreet.accounting.text.sentence_templates import VERSION
 from discreet.core.events import MechanismRecord
 from discreet.core.guarantee import Guarantee
 
-__all__ = ["composition", "neighbours", "noise_line", "of_noise", "statement", "unit", "up"]
-
 NOISE_WORDS = {
     "laplace": "Laplace", "gaussian": "Gaussian",
     "discrete_laplace": "discrete Laplace", "discrete_gaussian": "discrete Gaussian",

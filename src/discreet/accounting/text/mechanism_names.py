@@ -9,8 +9,6 @@ import numpy as np
 from discreet.core.count_mechanism import CountMechanism
 from discreet.core.families import POOLED_REWARDS, POOLED_TRANSITIONS
 
-__all__ = ["name_of"]
-
 
 def name_of(mechanism: CountMechanism) -> str:
     """Return the name that a guarantee uses for this mechanism."""

@@ -29,8 +29,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["NOW", "OLDEST", "VERSION", "version_of", "with_modules_of", "words"]
-
 VERSION, OLDEST = 6, 4
 _REWORDED = 5  # first version with the present sentences
 """Versions of statements: the version that is written, and the oldest version that can be read."""

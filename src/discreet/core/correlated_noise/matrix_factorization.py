@@ -48,8 +48,6 @@ from discreet.core.correlated_noise.factorization import Floats, Form, Norm, Wal
 from discreet.core.short_repr import brief
 from discreet.core.strategies import WALKS, registered
 
-__all__ = ["MOST_STEPS", "MatrixFactorization"]
-
 MOST_STEPS = 1024  # Largest M. The limit exists because every draw is kept and B is a dense matrix.
 _WORST = 1e-6  # Largest accepted e.
 _SPREAD = 2.0**6  # Draws of scale 2^38 units exceed 2^52 units with probability exp(-2^14).

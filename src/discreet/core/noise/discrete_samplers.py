@@ -67,8 +67,6 @@ from discreet.core import checks
 
 ByteSource = Callable[[int], bytes]
 
-__all__ = ["ByteSource", "discrete_gaussian", "discrete_laplace", "round_to_grid"]
-
 _LOW, _HIGH = Fraction(1, 2**20), Fraction(2**40)
 _BLOCK = 1 << 20  # largest number of bytes in one request to the source
 _WORD = 64

@@ -34,8 +34,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Norm = Literal["l1", "l2"]
 
-__all__ = ["GAUSSIAN", "LAPLACE", "NOISES", "AdditiveNoise", "Gaussian", "Laplace", "is_declared"]
-
 _FINE, _MOST_REACH = 1024, 2**24  # grid of continuous noise, and largest integer, in sums of probabilities
 
 

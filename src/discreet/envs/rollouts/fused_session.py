@@ -18,8 +18,6 @@ from discreet.mechanisms.local import randomized_response_kernels as local_kerne
 from discreet.mechanisms.local.randomized_response_session import report_arrays
 from discreet.mechanisms.local.randomized_response_strategy import reports_of
 
-__all__ = ["SessionKernel", "handed_over"]
-
 _STREAMS = ("exact", "walk", "local", "decaying", "reports")  # compiled loops use the index as a code
 
 _NO_PROGRAM = walks.Program(

@@ -58,8 +58,6 @@ Key = NDArray[np.uint64]
 
 _CHUNK = 2**16  # users per chunk; the simulation can be interrupted between chunks
 
-__all__ = ["SimulatedUsers", "simulate_counts", "simulate_users", "played_counts", "reports_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class SimulatedUsers:

@@ -12,8 +12,6 @@ from distributed.comm import CommClosedError
 from discreet.experiments.engine import Engine, EngineError
 from discreet.experiments.worker import differing, versions
 
-__all__ = ["open_engine"]
-
 _SECONDS = 10
 
 

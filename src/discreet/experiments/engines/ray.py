@@ -24,8 +24,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from discreet.experiments.engine import Engine, EngineError
 from discreet.experiments.worker import differing, versions
 
-__all__ = ["open_engine"]
-
 _DEATHS = (WorkerCrashedError, NodeDiedError, OutOfMemoryError, ObjectLostError)
 
 

@@ -20,8 +20,6 @@ from submitit.core.utils import FailedJobError, UncompletedJobError
 
 from discreet.experiments.engine import Engine, EngineError
 
-__all__ = ["open_engine"]
-
 _FOLDER = Path("discreet-jobs")
 _WORKERS = 16
 _POLL = 0.5

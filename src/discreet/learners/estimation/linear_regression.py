@@ -30,11 +30,6 @@ from discreet.core.releases import Floats
 Ridge = float | Literal["bound"]
 Project = Literal["simplex", "range", "none"]
 
-__all__ = [
-    "Factored", "Project", "Repaired", "Ridge", "check_ridge", "factored", "goe_tail", "model_rewards",
-    "model_values", "norms", "repaired", "ridge_level", "simplex_rows",
-]  # fmt: skip
-
 
 def goe_tail(scale: float, dimension: int, failure: float) -> float:
     """Return a bound on the operator norm of a (d, d) GOE matrix with scale ``scale``.

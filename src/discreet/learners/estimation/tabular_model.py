@@ -45,8 +45,6 @@ VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS = (
     "visits", "transition_counts", "reward_sums", "centered_reward_sums",
 )  # fmt: skip
 
-__all__ = ["ErrorBounds", "Post", "PrivateModel", "release_rows"]
-
 
 def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floats]:
     """Return the released sums as three tables with one entry per admissible pair.

@@ -81,8 +81,6 @@ Bools = NDArray[np.bool_]
 _READ = (VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS)
 _DERIVE_UP_TO = 4  # up to this S, visits computed from transitions are as accurate as released visits
 
-__all__ = ["APVI", "DPAPVI", "OfflinePolicy"]
-
 
 @dataclass(frozen=True, eq=False)
 class OfflinePolicy:

@@ -34,8 +34,6 @@ from discreet.utils.config import Knobs
 
 Bools = NDArray[np.bool_]
 
-__all__ = ["DecisionPoints", "DecisionPolicy"]
-
 
 @dataclass(frozen=True, eq=False)
 class DecisionPolicy:

@@ -8,8 +8,6 @@ from discreet.core.count_query import CountQuery
 from discreet.learners.offline.apvi import OfflinePolicy
 from discreet.mechanisms.interfaces import ProblemSpec, Release, Schedule, StepwiseRelease
 
-__all__ = ["OfflineLearner"]
-
 
 class OfflineLearner(Protocol):
     """Learner that computes a policy from one release, which answers a query to all users."""

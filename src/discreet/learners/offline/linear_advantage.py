@@ -35,8 +35,6 @@ from discreet.device.feature_map import FeatureMap
 from discreet.mechanisms.linear.context_sums import ContextRelease, ContextSums
 from discreet.utils.config import Knobs
 
-__all__ = ["AdvantagePolicy", "LinearAdvantage"]
-
 SIGMA2 = 0.25  # largest variance of a target in [0, 1]
 _SHARED = (0.1, 0.3, 1.0, 3.0)  # t0
 _OWN = (0.06, 0.12, 0.24, 0.48)  # t1; smaller values would flatten what depends on the context

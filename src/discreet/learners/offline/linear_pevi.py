@@ -79,12 +79,6 @@ _START_SHARE = 0.04  # share of the budget of the held-out half that is spent on
 
 _MOST_ONE_HOT = 1000  # largest dimension of one-hot features; planning then takes about a minute at H = 20
 
-__all__ = [
-    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "LinearOfflinePolicy", "Linear", "learn_linear",
-    "replan_linear",
-    "schema_features",
-]  # fmt: skip
-
 
 class Core(Protocol):
     """Interface of an object that answers the queries of a learner."""

@@ -28,8 +28,6 @@ _FEATURES = ("sha256", "dimension", "bound", "l1", "nonneg")
 _ARRAYS = ("gram", "vector", "successors", "rewards")
 _SCALES = ("gram_scale", "vector_scale", "successors_scale", "rewards_scale", "centre", "span")
 
-__all__ = ["LoggedQuery", "LinearRelease", "Recorder", "LoggedAnswers", "fingerprint"]
-
 
 @dataclass(frozen=True, eq=False)
 class LoggedQuery:

@@ -53,12 +53,6 @@ FIRST_VISITS = {"question": "first visits"}
 CONTEXTS = {"question": "contexts"}
 VERSION = 3  # version 1 stored the guarantee as text; version 2 had no `ReleaseFacts.run`
 
-__all__ = [
-    "CONTEXTS", "FIRST_VISITS",
-    "ReleaseFacts", "StoredRelease", "StoredTables", "aside", "read_release", "read_tables",
-    "write_release", "write_tables",
-]  # fmt: skip
-
 _LAWS: dict[str, type] = {
     law.__name__: law
     for law in (

@@ -52,8 +52,6 @@ from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Sche
 from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.utils.config import Knobs
 
-__all__ = ["BatchedLinUCB", "LinTS", "LinUCB"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LinUCB(Knobs):

@@ -50,8 +50,6 @@ from discreet.mechanisms.interfaces import Ask, Plan, ProblemSpec, Release, Sche
 from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.utils.config import Knobs
 
-__all__ = ["BatchSums", "ContextState", "LinearBandit", "context_features", "posterior", "shrunk"]
-
 SIGMA2 = 0.25  # largest variance of a reward in [0, 1]
 _POWERS = (0.0, 0.5, 1.0)
 _ROUNDS = 3

@@ -74,8 +74,6 @@ _EDGES = 2.4  # Mean eigenvalue of a Gram matrix at the first release, in spectr
 _LEAST_GROWTH = 1.25  # Smallest default growth factor with privacy, because more releases have more noise.
 _FEW_STATES = 50  # With central noise, the model form is the default up to this number of states.
 
-__all__ = ["LSVIUCB"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LSVIUCB(LinearLearner):

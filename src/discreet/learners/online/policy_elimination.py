@@ -132,10 +132,9 @@ class Enumeration:
         to less than 1, the missing probability mass has value 0.
         """
         out = np.empty(self.count)
-        kernels.evaluate_all(
-            np.ascontiguousarray(transitions), np.ascontiguousarray(rewards), self.initial, self.first,
-            self.rules, out,
-        )  # fmt: skip
+        # a read-only array would be of another type, for which the kernel is compiled again
+        moves, paid = (np.require(array, requirements=("C", "W")) for array in (transitions, rewards))
+        kernels.evaluate_all(moves, paid, self.initial, self.first, self.rules, out)
         return out
 
     def visitors(

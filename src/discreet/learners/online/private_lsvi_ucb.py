@@ -42,8 +42,6 @@ from discreet.mechanisms.features import Features
 from discreet.mechanisms.interfaces import ProblemSpec, Release
 from discreet.mechanisms.linear.linear_queries import GRAM
 
-__all__ = ["PrivateLSVIUCB"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateLSVIUCB(LSVIUCB):

@@ -55,8 +55,6 @@ from discreet.learners.offline.linear_advantage import AdvantagePolicy
 from discreet.learners.ope.verdict import PolicyAnswer
 from discreet.mechanisms.linear.context_sums import ContextRelease, Visits
 
-__all__ = ["AdvantageQuestion", "AdvantageVerdict"]
-
 FLOOR = 0.05  # least probability of an action
 _REACH = 2.0  # least C, in standard deviations of an answer
 _SPREAD = 0.2  # prior spread of probabilities and outcomes

@@ -15,8 +15,6 @@ import numpy as np
 from discreet.core.releases import Floats
 from discreet.learners.ope.first_visit_query import VisitSums
 
-__all__ = ["CensoredShare", "censored_share", "ends_censored"]
-
 
 class CensoredShare(NamedTuple):
     """Upper bound on the share of episodes that end censored, and the standard deviation of the bound.

@@ -98,16 +98,6 @@ from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, 
 
 Bools = NDArray[np.bool_]
 
-__all__ = [
-    "Consistency",
-    "Discrepancies",
-    "ProjectedModel",
-    "consistency_of",
-    "covered",
-    "model_of",
-    "testable",
-]
-
 STANDS_OUT, LEAST_USERS = 6.0, 100.0  # A count is used above this many std of its noise and this many users.
 _CLEAR = 4.0  # A state's counts are not projected above this many norms of the noise in its cells.
 _SHARES = 0.02, 0.98  # An action is tested if its share of the decisions in the state is in this range.

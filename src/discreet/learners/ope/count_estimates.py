@@ -106,8 +106,6 @@ from discreet.mechanisms.policy_rows import policy_rows
 
 Bools = NDArray[np.bool_]
 
-__all__ = ["BEHAVIOUR", "PolicyEstimate", "VisitCounts", "Evaluation", "ValueEstimate", "uniform", "evaluate"]
-
 BEHAVIOUR = "behaviour"
 _SUPPORT = 4.0  # A pair is used if its count exceeds this many standard deviations of its noise.
 _NEAR = 0.9  # The ends of a pair at the support threshold are moved apart by this multiple of |g Y|.

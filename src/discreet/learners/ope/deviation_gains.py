@@ -109,8 +109,6 @@ from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, 
 
 Bools = NDArray[np.bool_]
 
-__all__ = ["CAUTION", "Gain", "Path", "SplitRelease", "ProposedChanges", "path_of", "rows_in_use"]
-
 CAUTION = 1.3
 STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # A count is used if it exceeds this many std of its noise.
 LEAST_TAKEN, MOST_TAKEN = (

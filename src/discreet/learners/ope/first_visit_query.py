@@ -69,8 +69,6 @@ from discreet.core.trajectories import Trajectories
 from discreet.learners.ope.release_split import consistent_counts
 from discreet.mechanisms.interfaces import ProblemSpec, ReturnBounds, StepwiseRelease
 
-__all__ = ["FirstVisits", "VisitSums"]
-
 _SHARE = 0.52  # share of the budget for returns; their noise is then half the noise of visits
 
 

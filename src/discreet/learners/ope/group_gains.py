@@ -33,8 +33,6 @@ from discreet.learners.ope.deviation_gains import Path
 from discreet.learners.ope.mean_outcomes import mean_outcome
 from discreet.learners.ope.transition_gains import TransitionPath, group_gains
 
-__all__ = ["GroupResult", "groups_of"]
-
 
 class GroupResult(NamedTuple):
     """Results for one group. Outcomes and gains are in the user's units; NaN means that one is not reported.

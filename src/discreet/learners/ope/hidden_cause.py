@@ -65,11 +65,6 @@ from discreet.learners.ope.count_estimates import reciprocal
 from discreet.learners.ope.deviation_gains import Gain, Path
 from discreet.learners.ope.first_visit_query import VisitSums
 
-__all__ = [
-    "LARGEST", "HiddenCause", "ConfoundingLoss", "hidden_cause", "largest_strength", "loss_each_step",
-    "loss_one_decision", "lowest", "recorded_factor",
-]  # fmt: skip
-
 LARGEST = 50.0  # largest L* that the search can return
 _HALVINGS = 16  # number of bisection steps; L* is then too small by a relative error of at most 6e-5
 

@@ -88,8 +88,6 @@ _LEAST = (
 )
 _RARELY = 4.0  # Noise can hide a component of this many standard deviations in unvisited directions.
 
-__all__ = ["Follow", "LinearGain", "followed", "ones_of"]
-
 
 @dataclass(frozen=True)
 class LinearGain:

@@ -21,8 +21,6 @@ from discreet.learners.ope.consistency_test import LEAST_USERS, STANDS_OUT, Cons
 from discreet.learners.ope.count_estimates import reciprocal
 from discreet.learners.ope.first_visit_query import VisitSums
 
-__all__ = ["MeanOutcome", "mean_outcome", "outcomes_of"]
-
 _LEAST_SPREAD = 0.02  # smallest assumed variance of an outcome, as a share of the squared range of returns
 
 

@@ -102,11 +102,6 @@ from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, generator_at
 
 Bools = NDArray[np.bool_]
 
-__all__ = [
-    "CellErrors", "Judgement", "Policy", "PolicyComparison", "StateValues", "cell_errors", "check_paid",
-    "compare", "judge", "learned_policy", "lost_once", "policy_of", "state_values", "with_errors",
-]  # fmt: skip
-
 _LACKING = 0.05  # No gain is reported if a larger share of decisions is in rows that do not exceed the noise.
 _LEAST = 10.0  # A count is used only if it also exceeds this number of users.
 _REFITS = 8

@@ -69,11 +69,6 @@ from discreet.mechanisms.interfaces import ProblemSpec, StepwiseRelease
 from discreet.mechanisms.policy_rows import policy_rows
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, generator_at
 
-__all__ = [
-    "PolicyGains", "PolicySteps", "data_to_read", "evaluate_policies", "first_visit_weights", "policy_steps",
-    "used_rows",
-]  # fmt: skip
-
 Bools = NDArray[np.bool_]
 Made = Literal["train", "outside", "release"]
 

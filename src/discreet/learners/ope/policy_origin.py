@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike
 
 from discreet.core import checks
 
-__all__ = ["PolicyArray", "check_origin", "origin_of"]
-
 _OTHER = {"train": "held_out", "held_out": "train"}
 
 

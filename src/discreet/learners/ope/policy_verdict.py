@@ -39,8 +39,6 @@ from discreet.learners.ope.policy_comparison import lost_once, with_errors
 from discreet.learners.ope.policy_gains import PolicySteps, first_visit_weights, used_rows
 from discreet.learners.ope.verdict import ASKED, COVERED, Verdict, kind_of
 
-__all__ = ["loss_of_policy", "policy_verdict", "visited_rows"]
-
 
 def _steps(sums: VisitSums, model: ProjectedModel, table: PolicySteps) -> tuple[Floats, Floats]:
     """Return the (H + 1, R) weights of used rows, and the (H + 1, S + 1) probabilities of "as before"."""

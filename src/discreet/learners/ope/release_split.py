@@ -60,12 +60,6 @@ from discreet.learners.estimation import model_kernels as kernels
 from discreet.mechanisms.interfaces import NoiseDistribution, ProblemSpec, StepSums, StepwiseRelease
 from discreet.utils.random_streams_kernels import ROLE_SAMPLES, generator_at
 
-__all__ = [
-    "ReleasePart", "ReturnSteps", "ThinningErrors", "check_kind", "check_spec", "combined_visits",
-    "consistent_counts",
-    "content_hash", "release_sizes", "split_release", "thinning_errors",
-]  # fmt: skip
-
 _VERSION = b"discreet split 1"
 _GRID = 24  # values of the training part are multiples of 2^-24
 

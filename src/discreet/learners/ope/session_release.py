@@ -22,8 +22,6 @@ from discreet.core.short_repr import brief
 from discreet.learners.estimation.tabular_model import release_rows
 from discreet.mechanisms.interfaces import NoiseDistribution, StepSums, StepwiseRelease
 
-__all__ = ["SessionRelease", "by_step"]
-
 _READ = (VISITS, TRANSITIONS, CENTERED_REWARDS)
 
 

@@ -69,8 +69,6 @@ from discreet.device.skellam_device import levels_of
 from discreet.learners.estimation.linear_regression import goe_tail
 from discreet.learners.online.linear_bandit import SIGMA2, BatchSums, ContextState, context_features
 
-__all__ = ["StudyInference", "StudyInterval"]
-
 Actions = int | Literal["uniform"] | ArrayLike
 
 _NORM_SHARE = 0.1  # share of alpha for the norm of E

@@ -91,11 +91,6 @@ from discreet.learners.ope.first_visit_query import VisitSums
 from discreet.learners.ope.release_split import ReturnSteps, thinning_errors
 from discreet.utils.random_streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
 
-__all__ = [
-    "Chain", "TransitionCounts", "GroupGain", "TransitionPath", "capped", "forecast", "group_gains", "halves",
-    "halves_of", "path_of", "return_steps",
-]  # fmt: skip
-
 _CLEAR = (
     4.0  # A row's counts are not projected if their sum exceeds this many norms of the noise in its cells.
 )

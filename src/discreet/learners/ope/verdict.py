@@ -41,18 +41,6 @@ from discreet.learners.ope.hidden_cause import (
     loss_each_step,
 )
 
-__all__ = [
-    "ASKED",
-    "COVERED",
-    "KINDS",
-    "IntervalEstimate",
-    "PolicyAnswer",
-    "Verdict",
-    "kind_of",
-    "verdict_of",
-    "would_show",
-]
-
 ASKED = 1.1  # By default, a gain must stay above 0 under a hidden cause of this strength.
 COVERED = 0.5  # The test must cover at least this share of the first visits to changed states.
 _HINT = 0.05  # If the test has little power, p below this value is a hint of a contradiction.

@@ -47,8 +47,6 @@ from discreet.core.rng import Randomness, Secure, SecureRng, Seeded, checked_on_
 from discreet.core.short_repr import brief
 from discreet.mechanisms.seeded_rng import SeededRng
 
-__all__ = ["GRID", "ClippedSum"]
-
 Ints = NDArray[np.int64]
 
 GRID = 2**20

@@ -63,8 +63,6 @@ from discreet.mechanisms.interfaces import StepSums
 from discreet.mechanisms.saved_state.state_file import resume, state_of
 from discreet.utils.system import processors
 
-__all__ = ["KeptRelease", "OneShotRelease", "OneShotSession", "check_query"]
-
 _BLOCK = 2**18  # noise values in one call of a sampler; several calls run in threads
 
 

@@ -70,8 +70,6 @@ from discreet.core.trajectories import Trajectories, checked
 from discreet.mechanisms.saved_state import state_file as saved_state
 from discreet.mechanisms.saved_state.save import CLASSES
 
-__all__ = ["PartialAggregate", "same_sums"]
-
 NEAREST = 2**20  # grid of rewards if ``grid`` is None
 _LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # version 1 stored full tables
 _RAW = "exact sums of people's data: raw, private to them, and protected by nothing"
@@ -302,7 +300,7 @@ class PartialAggregate:
                 f"other: holds users who are in this tally already, counted together as {min(common)}; "
                 "no user may be counted twice"
             )
-        self._check_room(f"other: has {other._people} people", other._episodes)
+        self._check_room(f"other: has {other._people} users", other._episodes)
         checks.integer("other.people", other._people, 0, 2**62 - self._people)
         marks, last = sorted((*self._marks, *other._marks)), self._later(other)
         # This is one statement without a function call, so an interrupt cannot split it. It runs before the
@@ -463,7 +461,7 @@ class PartialAggregate:
         except (TypeError, AttributeError, KeyError, IndexError) as error:
             raise ValueError(f"{where}: is not a tally ({error!r})") from error
         except ValueError as error:
-            raise ValueError(f"{where}: is not a tally of people ({error})") from None
+            raise ValueError(f"{where}: is not a tally of users ({error})") from None
         return new
 
     def check(self) -> None:
@@ -473,7 +471,7 @@ class PartialAggregate:
         checks.integer("episodes", self._episodes, 0, min(self._most, self._people * query.episodes))
         if self._last is not None:
             _, own = (checks.integer("last", number) for number in self._last)
-            checks.integer("episodes of the last person", own, 1, query.episodes)
+            checks.integer("episodes of the last user", own, 1, query.episodes)
         if not self._marks or not all(isinstance(one, str) and _MARK.fullmatch(one) for one in self._marks):
             raise ValueError("marks: must be texts of 32 hexadecimal digits")
         fresh = PartialAggregate(query, self._grid)

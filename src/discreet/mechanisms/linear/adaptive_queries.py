@@ -99,8 +99,6 @@ _NOISE_UNITS = 2.0**-20, 2.0**40  # Range of exact noise scales, in units of the
 _CHUNK = 1024  # Pairs per matrix product, so that two blocks of features fit into the cache.
 _FLAT = 1e-6  # Smallest range of targets that determines the noise scale. It replaces smaller ranges.
 
-__all__ = ["Answer", "Kind", "Question", "ResponseSession", "checked_plan", "planned_records"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
@@ -494,7 +492,7 @@ class ResponseSession(Saveable):
             at = int(np.flatnonzero(runs > self._episodes)[0])
             person = before if at == 0 else who[begins[at - 1]]
             raise ValueError(
-                f"user: {person} has {runs[at]} episodes or more, must have at most {self._episodes}; people "
+                f"user: {person} has {runs[at]} episodes or more, must have at most {self._episodes}; users "
                 f"here with too many: {int((runs > self._episodes).sum())}"
             )
         return half, self._users + int(count[-1]), (int(who[-1]), int(runs[-1]), int(half[-1]))

@@ -31,8 +31,6 @@ from discreet.device.linear_forms import GRAM, RESPONSE, Prepared
 from discreet.mechanisms.linear import sensitivities as gram
 from discreet.mechanisms.linear.linear_queries import LinearQuery, Noise, Unit
 
-__all__ = ["ContextQuery", "ContextRecord", "ContextRecords"]
-
 
 @dataclass(frozen=True)
 class ContextRecord:

@@ -17,8 +17,6 @@ from discreet.core.session import ChannelSession
 from discreet.mechanisms.linear.context_query import ContextQuery, ContextRecord, ContextRecords
 from discreet.mechanisms.linear.linear_session import LinearChannel
 
-__all__ = ["ContextChannel"]
-
 
 class ContextChannel(LinearChannel):
     """Sums of one :class:`~discreet.mechanisms.linear.context_query.ContextQuery`."""

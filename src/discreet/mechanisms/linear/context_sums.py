@@ -45,10 +45,6 @@ from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.mechanisms.linear.linear_session import NoiseDraws
 from discreet.mechanisms.query_checks import check_source
 
-__all__ = [
-    "GRAM_FAMILY", "RESPONSE_FAMILY", "ContextRelease", "ContextSums", "Visits", "visits_record",
-]  # fmt: skip
-
 GRAM_FAMILY, RESPONSE_FAMILY = "0.gram[0]", "0.response[0]"  # names in the record; all actions are one unit
 _MOST_VISITS = 2**27  # up to this number, sums of products below 2^24 are exact in float64
 

@@ -30,8 +30,6 @@ MOST_CELLS = 2**23
 
 _BEGINS = np.array([-1, 0, 0, -1, -1, 0, -1], np.int64)  # selects the sums of transitions and of rewards
 
-__all__ = ["MOST_CELLS", "Stored"]
-
 
 class Stored:
     """Stored records of all steps, for all users together or for each half of the users.

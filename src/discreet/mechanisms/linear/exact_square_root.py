@@ -40,8 +40,6 @@ from discreet.core.correlated_noise.square_root_toeplitz import Toeplitz
 BITS = 6  # m; more bits need integer noise of a larger scale, and fewer bits give a worse approximation of c
 MOST_LEAVES = 4097
 
-__all__ = ["BITS", "MOST_LEAVES", "ExactSquareRoot"]
-
 
 @lru_cache(maxsize=16)
 def _tables(releases: int) -> tuple[Ints, Floats]:

@@ -37,8 +37,6 @@ from discreet.mechanisms.linear.context_query import ContextQuery
 from discreet.mechanisms.linear.exact_square_root import ExactSquareRoot
 from discreet.mechanisms.linear.linear_queries import GramQuery, LinearQuery, MixtureQuery, Noise
 
-__all__ = ["LINEAR_WALKS", "LinearMechanism", "LinearStrategy"]
-
 LINEAR_WALKS = (ExactSquareRoot, OptimalTree, SquareRoot, Tree)
 LinearStrategy = Exact | Batches | Prefixes | OnDevice
 

@@ -55,8 +55,6 @@ from discreet.mechanisms.local.message_inbox import REACH, DeviceMessages, local
 from discreet.mechanisms.query_queue import Response, asking
 from discreet.mechanisms.saved_state.state_file import resume, state_of
 
-__all__ = ["Answers", "LinearChannel", "LinearEncoder", "NoiseDraws"]
-
 _MOST_UNITS = 2.0**51  # limit of all contributions to a cell; their sum with noise is exact in float64
 
 

@@ -135,7 +135,7 @@ class PersonSums:
         heads = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
         at, whose = key[heads] % self.cells, key[heads] // self.cells
         if np.bincount(whose).max() > self.touched:
-            raise ValueError(f"cell: a person is in more than {self.touched} cells")
+            raise ValueError(f"cell: a user is in more than {self.touched} cells")
         for column in range(self.width):
             own = np.add.reduceat(payload[order, column], heads) / steps[whose]
             np.add.at(out[:, column], at, np.rint(own * GRID).astype(np.int64))

@@ -76,13 +76,6 @@ Target = Literal["centred", "raw", "raw-nonneg"]
 
 TARGETS: tuple[Target, ...] = ("centred", "raw", "raw-nonneg")
 
-__all__ = [
-    "TARGETS", "ModelScales", "PairScales", "Target", "goe", "gram_l1", "gram_mu", "gram_scale", "model_mu",
-    "model_scales", "pair_mu", "pair_scales", "successor_l1", "successor_sensitivity", "symmetric_laplace",
-    "vector_l1", "vector_noise", "vector_sensitivity",
-]  # fmt: skip
-
-
 # ------------------------------------------------------------------------ sensitivities
 
 

@@ -31,8 +31,6 @@ from discreet.core.layout import Layout
 from discreet.core.releases import Schedule
 from discreet.mechanisms.local.randomized_response import KINDS, Kind, StepReports
 
-__all__ = ["NAMES", "best_reports", "report_candidates", "reports_of", "reports_pay", "weighed_error"]
-
 NAMES: Mapping[str, str] = {
     "subset": "subset selection", "oue": "unary encoding", "krr": "randomized response",
 }  # fmt: skip

@@ -27,8 +27,6 @@ from discreet.core.rng import Key
 from discreet.core.session import ChannelSession, State
 from discreet.device.message_envelope import NONCE, MessageRejected
 
-__all__ = ["REACH", "DeviceMessages", "local_message", "session_number"]
-
 REACH = 40.0  # in noise scales; the probability that a Laplace draw is larger is 4e-18
 
 

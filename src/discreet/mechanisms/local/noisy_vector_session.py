@@ -29,8 +29,6 @@ from discreet.device.message_guarantee import MessageGuarantee
 from discreet.mechanisms import seeded_noise_kernels as seeded_kernels
 from discreet.mechanisms.local.message_inbox import REACH, DeviceMessages, local_message
 
-__all__ = ["NoisyVectorChannel", "NoisyVectorEncoder", "device_of"]
-
 
 def device_of(query: CountQuery, mechanism: CountMechanism, session: int) -> CountDevice:
     """Return the device program for noisy counters, with its public parameters."""

@@ -34,8 +34,6 @@ from discreet.mechanisms.local.randomized_response import (
 from discreet.mechanisms.local.randomized_response_strategy import reports_of
 from discreet.mechanisms.seeded_rng import SeededRng
 
-__all__ = ["ReportChannel", "report_arrays"]
-
 
 class ReportChannel(DeviceMessages, ExactChannel):
     """Channel with sums of debiased reports.

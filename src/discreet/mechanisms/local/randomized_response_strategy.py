@@ -20,8 +20,6 @@ from discreet.core.strategies import Strategy, Stream, registered
 from discreet.mechanisms.local import randomized_response as local_reports
 from discreet.mechanisms.local.randomized_response import StepReports
 
-__all__ = ["Reported", "reports_of"]
-
 
 @registered
 @dataclass(frozen=True)

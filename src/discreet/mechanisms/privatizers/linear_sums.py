@@ -65,10 +65,6 @@ from discreet.mechanisms.linear.sensitivities import Target, vector_sensitivity
 from discreet.mechanisms.privatizers.base import Budgeted
 from discreet.mechanisms.query_checks import check_source, private_schedule
 
-__all__ = [
-    "LinearChoice", "linear_central", "linear_choices", "linear_local", "linear_none", "published_scales",
-]  # fmt: skip
-
 _STATED_DELTA = 1e-6
 # Up to this number of releases, the noise variance is averaged over users. Above it, over releases.
 _LISTED = 4096

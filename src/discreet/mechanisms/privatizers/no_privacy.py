@@ -27,8 +27,6 @@ from discreet.utils.config import Knobs
 if TYPE_CHECKING:
     from discreet.mechanisms.dataset.dataset_release import OneShotSession
 
-__all__ = ["NoPrivacy"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class NoPrivacy(Knobs, Proposes):

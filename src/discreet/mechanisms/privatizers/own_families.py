@@ -22,8 +22,6 @@ from discreet.mechanisms.query_checks import private_schedule
 if TYPE_CHECKING:
     from discreet.mechanisms.privatizers.central import Central
 
-__all__ = ["central_mechanism", "exact_mechanism"]
-
 _MOST_CELLS = 2 * 10**8
 
 

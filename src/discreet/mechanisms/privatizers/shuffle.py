@@ -32,9 +32,6 @@ from discreet.mechanisms.query_checks import (
 from discreet.mechanisms.shuffle.shuffle_mechanisms import FlipMechanism, batch_ends
 from discreet.utils.config import Knobs
 
-__all__ = ["Shuffle", "ShuffleRandomizer"]
-
-
 ShuffleRandomizer = Literal["bits", "amplified"]
 
 

@@ -15,8 +15,6 @@ from functools import cache
 from discreet.core.lifecycle import Saveable
 from discreet.mechanisms.saved_state import state_file as saved_state
 
-__all__ = ["CLASSES", "taken_out", "write"]
-
 
 def _counts() -> tuple[type, ...]:
     from discreet.accounting.noise_distributions.distributions import (

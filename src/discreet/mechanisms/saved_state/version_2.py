@@ -7,8 +7,6 @@ from typing import Any
 
 from discreet.core.session import ChannelSession
 
-__all__ = ["STREAMS", "converted"]
-
 STREAMS = (
     "counts", "prefix counts", "decaying counts", "group counts", "cut counts", "device counts",
     "reported counts", "linear", "shuffle", "amplified", "batches",

@@ -39,8 +39,6 @@ from discreet.device.shuffle_payload import COIN, Family, Kind, SessionConfig
 from discreet.mechanisms.local import randomized_response as local_reports
 from discreet.mechanisms.local.randomized_response import StepReports
 
-__all__ = ["AmplifiedMechanism", "FlipMechanism", "ShuffledMechanism", "batch_ends", "flips_of", "form_of"]
-
 _KINDS: Mapping[str, Kind] = MappingProxyType(
     {
         VISITS: "visits",

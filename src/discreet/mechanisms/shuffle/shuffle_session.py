@@ -550,7 +550,7 @@ class ShuffledChannel(Channel):
         """Add the output of a separate process that ran the shuffler of the open batch."""
         shufflers = s.state["shufflers"]
         if s._fresh or s._awaited or len(shufflers) != 1 or shufflers[0].received:
-            raise RuntimeError("submit_counted: must follow one batch's people, all of them absent here")
+            raise RuntimeError("submit_counted: must follow one batch's users, all of them absent here")
         batch = s.state["batch"]
         before = int(self.ends[batch - 1]) if batch else 0
         came = shufflers[0].add_counted(counted, min(s._absent, s.users - before))

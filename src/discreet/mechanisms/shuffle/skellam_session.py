@@ -44,11 +44,6 @@ from discreet.mechanisms.linear.context_query import ContextQuery, ContextRecord
 from discreet.mechanisms.shuffle.shuffle_mechanisms import ShuffledMechanism
 from discreet.mechanisms.shuffle.shuffle_session import Inbox, ShuffledChannel
 
-__all__ = [
-    "BatchSum", "SkellamChannel", "SkellamEncoder", "SkellamMechanism", "SumShuffler", "skellam_mechanism",
-]  # fmt: skip
-
-
 # ---------------------------------------------------------------------------------- mechanism
 
 
