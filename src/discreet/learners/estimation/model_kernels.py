@@ -107,7 +107,7 @@ def assemble(
 
 
 @inlined
-def _level(v: Floats, r: int, y: float, start: float) -> float:
+def level(v: Floats, r: int, y: float, start: float) -> float:
     """Return the theta that solves sum_s max(0, v[r, s] - theta) = y, for y >= 0.
 
     This is Newton's method on a convex piecewise linear function (Michelot 1986). It starts at ``start``,
@@ -155,7 +155,7 @@ def project_row(v: Floats, r: int, w: float, c: float, x: Floats) -> float:
         least += excess if excess > 0.0 else 0.0
     if least > most:
         # The constraint sum x <= w + c binds: lo(t*) = w + c, which is the possible sum that is nearest to w.
-        t = _level(v, r, most, max(high - most, mean - most / states))
+        t = level(v, r, most, max(high - most, mean - most / states))
         theta = t
     else:
         y = max(0.0, w)
@@ -164,7 +164,7 @@ def project_row(v: Floats, r: int, w: float, c: float, x: Floats) -> float:
         elif y <= least:
             theta = t
         else:
-            theta = _level(v, r, y, max(high - y, mean - y / states))
+            theta = level(v, r, y, max(high - y, mean - y / states))
     for s in range(states):
         excess = v[r, s] - theta
         x[r, s] = excess if excess > 0.0 else 0.0
