@@ -11,6 +11,7 @@ from scipy import stats
 
 import discreet as dr
 from discreet.experiments.simulate import Setup, iterate_runs, recorded
+from discreet.learners.online.tabular_planning_kernels import part_sizes
 
 NONE, CENTRAL, LOCAL = dr.NoPrivacy(), dr.Central(epsilon=1.0), dr.Local(epsilon=1.0)
 
@@ -161,9 +162,13 @@ def test_stepwise_plans_give_explorers_their_users(
 
     def plan(self: dr.NoiseAwareUCBVI, state: object, release: object, ask: object = None) -> object:
         made, after = plan_of(self, state, release, ask)  # type: ignore[arg-type]
-        part = after.part - 1 - int(self.tie_batches or 1)
-        greedy, exploring = handed.setdefault(release.number, [0, 0])  # type: ignore[attr-defined]
-        handed[release.number] = [greedy + made.users * (part < 0), exploring + made.users * (part >= 0)]  # type: ignore[attr-defined]
+        number, parts = release.number, int(self.tie_batches or 1)  # type: ignore[attr-defined]
+        first = state.part if state.number == number else 0  # type: ignore[attr-defined]
+        sizes = part_sizes(int(np.diff(setup.times)[number]), setup.exploring[number], parts)
+        assert made.users == sum(sizes[first : after.part])  # a plan can have several sub-batches
+        handed.setdefault(number, [0, 0])
+        for part in range(first, after.part):
+            handed[number][part >= parts] += sizes[part]
         return made, after
 
     monkeypatch.setattr(dr.NoiseAwareUCBVI, "plan", plan)

@@ -115,6 +115,8 @@ class Scratch(NamedTuple):
     transitions: Floats
     reward_sums: Floats
     plan: Floats
+    policies: Ints  # (P, H, S) policies of the at most P sub-batches of a batch
+    sizes: Ints  # (P,) number of users of each policy
     before: Ints  # (H, S) policy whose values are in policy_values.
     policy_values: Floats  # (H + 1, S)
     states: Ints
@@ -179,6 +181,7 @@ def run_releases(
     total, gap_total, position = record.running[0], record.running[1], record.position[0]
     stochastic, parts = side.stochastic, side.tie_batches
     trials, exploring = side.trials, side.exploring
+    policies, sizes = scratch.policies, scratch.sizes
     env_state = np.empty(4, np.uint64)
     policy_state = np.empty(4, np.uint64)
     tie_state = np.empty(4, np.uint64)
@@ -263,6 +266,7 @@ def run_releases(
         # ------------------------------------------------------------------------- the users
         length = times[release + 1] - n
         user = n
+        count = 0  # Consecutive sub-batches with the same policy are one sub-batch.
         for j in range(parts + trials.shape[0]):
             size = part_size(length, exploring[release], parts, j)
             if size == 0:
@@ -270,9 +274,18 @@ def run_releases(
             if not stochastic:
                 open_stream(ties_key, ROLE_TIES, release, j, tie_state)
                 if j < parts:
-                    choose(lk, state_ptr, horizon, q, tie_state, policy_rows)
+                    choose(lk, state_ptr, horizon, q, tie_state, policies[count])
                 else:
-                    choose(lk, state_ptr, horizon, trials[j - parts], tie_state, policy_rows)
+                    choose(lk, state_ptr, horizon, trials[j - parts], tie_state, policies[count])
+                if count > 0 and _same(policies[count], policies[count - 1]):
+                    sizes[count - 1] += size
+                    continue
+            sizes[count] = size
+            count += 1
+        for j in range(count):
+            size = sizes[j]
+            if not stochastic:
+                policy_rows[:, :] = policies[j]
                 if side.measures:
                     note_assignments(side.memory, slots, all_rows, begins[3] >= 0, policy_rows, size)
             if stochastic or not known or not _same(policy_rows, before):

@@ -481,6 +481,7 @@ def _fused_scratch(setup: Setup, stream: int) -> Any:
     query, layout = setup.query, setup.mdp.layout
     horizon, rows, states = layout.horizon, layout.rows, layout.states
     per_slot, cells = (query.slots, rows), query.cells
+    parts = int(setup.compiled.tie_batches) + setup.compiled.explorers
     whole = setup.schedule.reads == "measurements" or stream in (drivers.WALK, drivers.DECAYING)
     return drivers.Scratch(
         released=np.zeros(cells if whole else 1),
@@ -489,6 +490,8 @@ def _fused_scratch(setup: Setup, stream: int) -> Any:
         transitions=np.zeros((*per_slot, states)),
         reward_sums=np.zeros(per_slot),
         plan=np.zeros(setup.compiled.work_size(setup.spec)),
+        policies=np.zeros((parts, horizon, states), np.int64),
+        sizes=np.zeros(parts, np.int64),
         before=np.full((horizon, states), -1, np.int64),
         policy_values=np.zeros((horizon + 1, states)),
         states=np.zeros(horizon + 1, np.int64),

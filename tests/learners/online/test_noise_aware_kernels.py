@@ -699,7 +699,7 @@ def test_users_are_expected_where_the_believed_model_leads_their_policy(name: st
 
 def test_without_noise_users_are_expected_where_they_come() -> None:
     """By the true occupancy of their policy, in total variation, once 2000 users of RiverSwim were seen."""
-    mdp, learner, users = dr.make("riverswim"), dr.NoiseAwareUCBVI(), 3000
+    mdp, learner, users = dr.make("riverswim"), dr.NoiseAwareUCBVI(), 6000
     setup, keys = Setup(mdp, learner, dr.NoPrivacy(), users), Seeded(0, 0).keys
     layout, state, session = mdp.layout, learner.begin(setup.spec, keys.ties), setup.start(Seeded(0, 0))
     shape, played, compared = (layout.horizon, layout.rows), 0, 0
@@ -991,7 +991,10 @@ def test_sub_batches_add_up() -> None:
     "options", [{}, {"replan_every": 37}, {"explore_share": 0.9}, {"tie_batches": 3, "explore_share": 0.0}]
 )
 def test_plans_are_the_sub_batches_of_the_compiled_driver(options: dict[str, Any]) -> None:
-    """Release by release: sizes, their order, ``last``, and explorers who follow their own beliefs."""
+    """Release by release: sizes, their order, ``last``, and explorers who follow their own beliefs.
+
+    Sub-batches that follow one another with the same policy are one plan.
+    """
     mdp = dr.make("riverswim")
     setup = Setup(mdp, dr.NoiseAwareUCBVI(**options), dr.NoPrivacy(), 400)
     times, exploring = setup.times.tolist(), setup.exploring
@@ -1000,7 +1003,7 @@ def test_plans_are_the_sub_batches_of_the_compiled_driver(options: dict[str, Any
     keys = Seeded(0, 0).keys
     state = setup.learner.begin(setup.spec, keys.ties)
     parts, explorers = int(setup.learner.tie_batches), setup.learner.explorers
-    met = played = 0
+    met = played = merged = 0
     session = setup.start(Seeded(0, 0))
     for i, users in enumerate(times[:-1]):
         release = session.release()
@@ -1009,17 +1012,24 @@ def test_plans_are_the_sub_batches_of_the_compiled_driver(options: dict[str, Any
         wanted = [(j, kernels.part_size(length, exploring[i], parts, j)) for j in range(parts + explorers)]
         wanted = [(j, size) for j, size in wanted if size]
         listed = setup.learner.policies(setup.learner._read(state, release), users, length)
-        for k, (j, size) in enumerate(wanted):
+        assert [size for _, size in wanted] == [size for _, size in listed]
+        k = 0
+        while k < len(wanted):
             plan, state = setup.learner.plan(state, release)
-            assert plan.users == size == listed[k][1]
-            assert plan.last is (k == len(wanted) - 1)
-            np.testing.assert_array_equal(plan.policy, listed[k][0])
-            if j >= parts:  # an explorer's policy is greedy for what it believes
-                met += 1
-                rows = mdp.layout.row_index[np.arange(mdp.states)[None, :], plan.policy]
-                beliefs = state.trials[j - parts]
-                best = mdp.layout.from_rows(beliefs).max(axis=2)
-                np.testing.assert_array_equal(np.take_along_axis(beliefs, rows, axis=1), best)
+            left = plan.users
+            while left:  # the sub-batches of this plan
+                (j, size), policy = wanted[k], listed[k][0]
+                np.testing.assert_array_equal(plan.policy, policy)
+                if j >= parts:  # an explorer's policy is greedy for what it believes
+                    met += 1
+                    rows = mdp.layout.row_index[np.arange(mdp.states)[None, :], policy]
+                    beliefs = state.trials[j - parts]
+                    best = mdp.layout.from_rows(beliefs).max(axis=2)
+                    np.testing.assert_array_equal(np.take_along_axis(beliefs, rows, axis=1), best)
+                left, k, merged = left - size, k + 1, merged + (left > size)
+                assert left >= 0
+            assert plan.last is (k == len(wanted))
+            assert plan.last or (listed[k][0] != plan.policy).any()
             encoder = session.begin(plan)
             for _ in range(plan.users):
                 trajectory = rollout(mdp, plan.policy, keys.environment, played)
@@ -1028,6 +1038,7 @@ def test_plans_are_the_sub_batches_of_the_compiled_driver(options: dict[str, Any
     session.close()
     assert played == 400
     assert (met > 0) is (share > 0.0)
+    assert merged > 0
 
 
 # ------------------------------------------------------------------------------------- steps that differ

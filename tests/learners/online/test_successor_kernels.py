@@ -10,8 +10,7 @@ CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 KERNELS = {
     name: kept(getattr(rows, name))
     for name in (
-        "successors", "project_in_place", "add_projected", "add_row", "add_uniform", "middle", "moments",
-        "flow_from",
+        "successors", "project_in_place", "add_row", "fill", "middle", "moments", "flow_from",
     )
 }  # fmt: skip
 
@@ -32,10 +31,8 @@ def tables(states: int, seed: int) -> tuple[rows.Successors, np.ndarray, np.ndar
     one = np.zeros((1, states))
     one[0, states // 2] = 1.0
     dense = np.concatenate([[on_simplex(v) for v in noisy], one, np.full((1, states), 1.0 / states)])
-    for i in range(3):
-        KERNELS["add_projected"](table, i, noisy, i)
-    KERNELS["add_row"](table, 3, one, 0)
-    KERNELS["add_uniform"](table, 4, states)
+    kinds = np.array([*[rows.PROJECTED] * 3, rows.GIVEN, rows.UNIFORM], np.int8)
+    KERNELS["fill"](table, np.concatenate([noisy, one, np.full((1, states), np.nan)]), kinds)
     KERNELS["add_row"](table, 5, dense, 1)
     return table, np.concatenate([dense, dense[1:2]]), noisy
 
@@ -59,7 +56,7 @@ def test_rows_are_projections_and_store_no_zeros(states: int, seed: int) -> None
             assert (table.chance[mine] > 0.0).all()
         np.testing.assert_allclose(found, row, **CLOSE)
     inside = noisy.copy()
-    KERNELS["project_in_place"](table, inside, 1)
+    KERNELS["project_in_place"](inside, 1)
     np.testing.assert_allclose(inside[1], dense[1], **CLOSE)
 
 

@@ -102,7 +102,7 @@ def assemble(
 
 
 @inlined
-def _level(v: Floats, r: int, y: float, start: float) -> float:
+def level(v: Floats, r: int, y: float, start: float) -> float:
     """Return the theta that solves sum_s max(0, v[r, s] - theta) = y, for y >= 0.
 
     ``start`` must be below the solution.
@@ -148,7 +148,7 @@ def project_row(v: Floats, r: int, w: float, c: float, x: Floats) -> float:
         least += excess if excess > 0.0 else 0.0
     if least > most:
         # The constraint sum x <= w + c binds: lo(t*) = w + c, which is the possible sum that is nearest to w.
-        t = _level(v, r, most, max(high - most, mean - most / states))
+        t = level(v, r, most, max(high - most, mean - most / states))
         theta = t
     else:
         y = max(0.0, w)
@@ -157,7 +157,7 @@ def project_row(v: Floats, r: int, w: float, c: float, x: Floats) -> float:
         elif y <= least:
             theta = t
         else:
-            theta = _level(v, r, y, max(high - y, mean - y / states))
+            theta = level(v, r, y, max(high - y, mean - y / states))
     for s in range(states):
         excess = v[r, s] - theta
         x[r, s] = excess if excess > 0.0 else 0.0

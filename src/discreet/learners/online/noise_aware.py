@@ -178,6 +178,7 @@ def _then_fewer(users: float, full: float) -> tuple[float, float]:
     return 2.0 * root - full, 2.0 * users * root / 3.0 - full * full / 6.0
 
 
+@lru_cache(maxsize=4096)  # The end of a batch is the start of the next batch.
 def explorers_among(
     users: int, share: float, optimism: float = _OPTIMISM_GAUSSIAN, noise: bool = True, end: float = math.inf
 ) -> tuple[int, int, int, int]:

@@ -88,10 +88,11 @@ from discreet.learners.online.prior_kernels import (
 )
 from discreet.learners.online.prior_kernels import work_size as prior_work_size
 from discreet.learners.online.successor_kernels import (
+    GIVEN,
+    UNIFORM,
     Successors,
-    add_projected,
     add_row,
-    add_uniform,
+    fill,
     flow_from,
     middle,
     moments,
@@ -307,9 +308,9 @@ def note_assignments(
     sums, forecast = _sums(memory, cells, states), _forecast(memory, cells, slots * rows, states)
     count_assignments(sums.assigned, slots, rows, pooled, policy_rows, users)
     occupancy = np.zeros((2, states))
-    here, after = occupancy[0], occupancy[1]
+    here, after, start, coming = occupancy[0], occupancy[1], forecast.start, sums.coming
     for s in range(states):
-        here[s] = forecast.start[s]
+        here[s] = start[s]
     for h in range(policy_rows.shape[0]):
         base = h * rows if slots > 1 else 0
         anywhere = 0.0
@@ -318,9 +319,9 @@ def note_assignments(
         for s in range(states):
             r = policy_rows[h, s]
             come = users * ((1.0 - _ASTRAY) * here[s] + _ASTRAY / states)
-            sums.coming[base + r] += come
+            coming[base + r] += come
             if pooled:
-                sums.coming[slots * rows + r] += come
+                coming[slots * rows + r] += come
             if here[s] > 0.0:
                 anywhere += flow_from(forecast.moves, base + r, here[s], after)
         for s in range(states):
@@ -444,7 +445,7 @@ def noise_aware_step(
     _flow(problem, predict, knobs[FIRST] > 0.0, sums, model, moves_of, scratch)
     _visits(model, 0.0 if known else 0.5 * knobs[CENTERED], predict)
     informed = knobs.shape[0] > KNOBS
-    _pool(problem, knobs[SHRINK] > 0.0 and (slots > 1 or informed), sums, model, moves_of, pools)
+    _pool(problem, knobs[SHRINK] > 0.0 and (slots > 1 or informed), sums, model, pools)
     if not known:
         _visit_noise(problem, 0.5 * knobs[CENTERED], predict, sums, model, pools)
     usual, usual_reward = _residuals(problem, knobs[EXCESS], sums, model, pools)
@@ -660,13 +661,12 @@ def _visits(model: Cells, half: float, predicted: bool) -> None:
 
 
 @inlined
-def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, table: Successors, pools: Pools) -> None:
+def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools) -> None:
     """Write into ``pools`` the average over steps of the data of each pair, weighted by precision.
 
     The pooled family, if there is one, is included as one more step. If ``shrink`` is False, nothing is
     pooled. If the noise of the pooled counts exceeds the visits, the counts are divided by the noise instead
-    of the visits. The probability that is then missing is divided evenly among the successor states. The
-    entries of ``table`` are scratch space.
+    of the visits. The probability that is then missing is divided evenly among the successor states.
     """
     slots, rows, exposure = problem.slots, problem.rows, sums.exposure
     noise, expected, raw, visits = model.noise, model.expected, model.raw, model.visits
@@ -717,7 +717,7 @@ def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, table: Succe
         base = max(mass, hidden, 1.0e-9)
         for s in range(states):
             pool[r, s] /= base
-        project_in_place(table, pool, r)
+        project_in_place(pool, r)
         pool_std[r] = np.sqrt(variance) / base
         pool_sampling[r] = max(
             sampled / (base * base), 1.0 / max(1.0, max(0.0, seen) + np.sqrt(seen_variance))
@@ -948,17 +948,20 @@ def _shrink(
     spread, missing, few, states = model.spread, model.missing, model.few, model.raw.shape[1]
     pool, pool_std, pool_sampling, pool_missing = pools.row, pools.std, pools.sampling, pools.missing
     tops, nulls, bottoms = pools.top, pools.null, pools.bottom
-    table.ends[0] = 0
+    kinds, variation = np.zeros(problem.slots * rows, np.int8), np.zeros(rows)
+    if problem.slots > 1:
+        for r in range(rows):
+            variation[r] = _variation(usual, excess, tops[r], nulls[r], bottoms[r])
+    r = -1
     for c in range(problem.slots * rows):
-        r = c % rows
-        have = pool_std[r] < np.inf
-        tau2 = _variation(usual, excess, tops[r], nulls[r], bottoms[r]) if problem.slots > 1 else 0.0
+        r = r + 1 if r + 1 < rows else 0
+        have, tau2 = pool_std[r] < np.inf, variation[r]
         seen = exposure[c] > 0.0
         if not seen and not have:
             spread[c] = np.inf
             missing[c] = 1.0
             few[c] = 1.0
-            add_uniform(table, c, states)
+            kinds[c] = UNIFORM
             continue
         own, base, hidden_share = 0.0, 1.0, 0.0
         own_std, own_sampling = 0.0, 0.0  # these have weight 0 if the step has no data
@@ -974,7 +977,9 @@ def _shrink(
                 own = tau2 / (tau2 + s2)
         rest = 1.0 - own
         if own == 0.0:
-            add_row(table, c, pool, r)
+            kinds[c] = GIVEN
+            for s in range(states):
+                raw[c, s] = pool[r, s]
             spread[c], sampling[c], missing[c] = pool_std[r], pool_sampling[r] + tau2, pool_missing[r]
             few[c] = pool_sampling[r]
             continue
@@ -982,7 +987,6 @@ def _shrink(
             raw[c, s] = own * (raw[c, s] / base)
             if rest > 0.0:
                 raw[c, s] += rest * pool[r, s]
-        add_projected(table, c, raw, c)
         spread[c] = own * own_std
         sampling[c] = own * own * own_sampling
         few[c] = sampling[c]
@@ -992,6 +996,7 @@ def _shrink(
             few[c] += rest * rest * pool_sampling[r]
             sampling[c] = few[c] + rest * rest * tau2
             missing[c] += rest * pool_missing[r]
+    fill(table, raw, kinds)
 
 
 @inlined
@@ -1546,7 +1551,8 @@ def _flow(
         n = max(max(n, np.sqrt(states * v)), 1.0e-9)
         for s in range(states):
             rough[0, s] /= n
-        add_projected(table, r, rough, 0)
+        project_in_place(rough, 0)
+        add_row(table, r, rough, 0)
     for h in range(horizon):
         base = h * rows
         for s in range(states):

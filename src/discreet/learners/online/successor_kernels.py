@@ -16,6 +16,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.compile import inlined
+from discreet.learners.estimation.model_kernels import level
+
 Floats = NDArray[np.float64]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,6 +30,7 @@ def spliced(function: F) -> F:
 
 
 FEW = 32  # With fewer states, rows are stored with all their entries.
+PROJECTED, GIVEN, UNIFORM = range(3)  # Kinds of rows, see `fill`.
 
 
 class Successors(NamedTuple):
@@ -51,66 +55,18 @@ def successors(memory: Floats, rows: int, states: int) -> Successors:
 
 
 @spliced
-def project(table: Successors, at: int, v: Floats, i: int) -> tuple[int, float]:
-    """Write the positive entries of the projection of v[i] onto the simplex into entries ``at`` and later.
-
-    Returns the number of these entries, and the level theta that was subtracted from v[i].
-    """
-    state, chance, states = table.state, table.chance, v.shape[1]
+def project_in_place(v: Floats, i: int) -> None:
+    """Replace v[i] by its projection onto the simplex."""
+    states = v.shape[1]
     high = v[i, 0]
     total = 0.0
     for s in range(states):
         high = max(high, v[i, s])
         total += v[i, s]
-    theta = max(high - 1.0, (total - 1.0) / states)
-    total = 0.0
-    count = 0
-    for s in range(states):  # Each entry is written, and overwritten by the next one if it is not kept.
-        value = v[i, s]
-        above = value > theta
-        state[at + count] = s
-        chance[at + count] = value
-        total += value if above else 0.0
-        count += 1 if above else 0
-    before = states + 1
-    while 0 < count < before:
-        theta = (total - 1.0) / count
-        before = count
-        total = 0.0
-        count = 0
-        for j in range(at, at + before):
-            value = chance[j]
-            above = value > theta
-            state[at + count] = state[j]
-            chance[at + count] = value
-            total += value if above else 0.0
-            count += 1 if above else 0
-    for j in range(at, at + count):
-        chance[j] -= theta
-    return count, theta
-
-
-@spliced
-def project_in_place(table: Successors, v: Floats, i: int) -> None:
-    """Replace v[i] by its projection onto the simplex."""
-    theta = project(table, 0, v, i)[1]
-    for s in range(v.shape[1]):
+    theta = level(v, i, 1.0, max(high - 1.0, (total - 1.0) / states))
+    for s in range(states):
         excess = v[i, s] - theta
         v[i, s] = excess if excess > 0.0 else 0.0
-
-
-@spliced
-def add_projected(table: Successors, row: int, v: Floats, i: int) -> None:
-    """Store the projection of v[i] onto the simplex as the next row, ``row``."""
-    at, states = table.ends[row], v.shape[1]
-    count, theta = project(table, at, v, i)
-    if states < FEW:
-        count = states
-        for s in range(states):
-            excess = v[i, s] - theta
-            table.state[at + s] = s
-            table.chance[at + s] = excess if excess > 0.0 else 0.0
-    table.ends[row + 1] = at + count
 
 
 @spliced
@@ -125,14 +81,75 @@ def add_row(table: Successors, row: int, v: Floats, i: int) -> None:
     table.ends[row + 1] = at
 
 
-@spliced
-def add_uniform(table: Successors, row: int, states: int) -> None:
-    """Store the uniform distribution as the next row, ``row``."""
-    at = table.ends[row]
-    table.ends[row + 1] = at + states if states < FEW else at
-    for j in range(at, table.ends[row + 1]):
-        table.state[j] = j - at
-        table.chance[j] = 1.0 / states
+@inlined
+def fill(table: Successors, v: Floats, kinds: NDArray[np.int8]) -> None:
+    """Store the rows of ``v`` as the first rows of the table.
+
+    ``kinds[i]`` is UNIFORM for a uniform row, GIVEN if v[i] is a probability distribution, and PROJECTED to
+    store the projection of v[i] onto the simplex. The projection is Newton's method of
+    :func:`~discreet.learners.estimation.model_kernels.level`. An entry that is below the level in one pass
+    stays below it, so each pass reads only the entries that the previous pass kept. The loop has no calls of
+    other functions. Calls for each row took three times as long, because of reference counts.
+    """
+    ends, state, chance = table.ends, table.state, table.chance
+    states = v.shape[1]
+    dense = states < FEW
+    at = 0
+    ends[0] = 0
+    for i in range(kinds.shape[0]):
+        if kinds[i] == UNIFORM:
+            if dense:
+                for s in range(states):
+                    state[at + s] = s
+                    chance[at + s] = 1.0 / states
+                at += states
+        elif kinds[i] == GIVEN:
+            for s in range(states):
+                state[at] = s
+                chance[at] = v[i, s]
+                at += 1 if v[i, s] > 0.0 or dense else 0
+        else:
+            high = v[i, 0]
+            total = 0.0
+            for s in range(states):
+                high = max(high, v[i, s])
+                total += v[i, s]
+            theta = max(high - 1.0, (total - 1.0) / states)
+            total = 0.0
+            count = 0
+            for s in range(
+                states
+            ):  # Each entry is written, and overwritten by the next one if it is not kept.
+                value = v[i, s]
+                above = value > theta
+                state[at + count] = s
+                chance[at + count] = value
+                total += value if above else 0.0
+                count += 1 if above else 0
+            before = states + 1
+            while 0 < count < before:
+                theta = (total - 1.0) / count
+                before = count
+                total = 0.0
+                count = 0
+                for j in range(at, at + before):
+                    value = chance[j]
+                    above = value > theta
+                    state[at + count] = state[j]
+                    chance[at + count] = value
+                    total += value if above else 0.0
+                    count += 1 if above else 0
+            if dense:
+                for s in range(states):
+                    excess = v[i, s] - theta
+                    state[at + s] = s
+                    chance[at + s] = excess if excess > 0.0 else 0.0
+                at += states
+            else:
+                for j in range(at, at + count):
+                    chance[j] -= theta
+                at += count
+        ends[i + 1] = at
 
 
 @spliced

@@ -316,16 +316,19 @@ class TabularLearner(Knobs, ABC):
     ) -> tuple[Plan, LearnerState]:
         """Return the policy of the next users and the new state.
 
-        Each call with the same release assigns a policy to the next sub-batch. ``ask`` is not used.
+        Each further call with the same release assigns the next sub-batches. A plan includes all following
+        sub-batches that have the same policy. ``ask`` is not used.
         """
         if release.number != state.number:
             state = self._read(state, release)
         users = self._batch(release.users, state.spec)
         exploring = self._exploring(release.users, users, state.spec)
         sizes = kernels.part_sizes(users, exploring, self.tie_batches)
-        part, last = sub_batch(release, state.spec, sizes, state.part)
-        plan = Plan(self._policy(state, part), sizes[part], last=last)
-        return plan, replace(state, part=part + 1)
+        first, _ = sub_batch(release, state.spec, sizes, state.part)
+        policy, end = self._policy(state, first), first + 1
+        while end < len(sizes) and (not sizes[end] or np.array_equal(self._policy(state, end), policy)):
+            end += 1
+        return Plan(policy, sum(sizes[first:end]), last=not any(sizes[end:])), replace(state, part=end)
 
     def _read(self, state: LearnerState, release: Release) -> LearnerState:
         spec, layout = state.spec, state.spec.layout
