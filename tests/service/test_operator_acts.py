@@ -128,5 +128,56 @@ def test_the_operator_acts_over_http(tmp_path: Path) -> None:
         assert [service.store.knows_token(one) for one in (other, token)] == [False, True]
 
 
+def test_the_operators_page_needs_a_token_and_shows_rows_without_tickets(tmp_path: Path) -> None:
+    study = a_study(24, people={"answer_within": 500.0})
+    with in_background(study, tmp_path / "a.db", a_key(tmp_path)) as (url, service):
+        token = service.store.new_token()
+        (ticket,) = service.store.new_tickets(1)
+        assert httpx.post(f"{url}/places", json={"ticket": ticket}).status_code == 201
+        assert httpx.post(f"{url}/places", json={"ticket": "none"}).status_code == 403
+        refused = httpx.get(f"{url}/operator")
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Basic realm="operator"')
+        assert httpx.get(f"{url}/operator", auth=("operator", "wrong")).status_code == 401
+        assert httpx.get(f"{url}/operator", headers={"Authorization": b"Basic \xff"}).status_code == 401
+        shown = httpx.get(f"{url}/operator", auth=("operator", token))
+        assert shown.status_code == 200
+        assert "Operation" not in httpx.get(f"{url}/").text
+        for words in ("Operation", "Not paused", "The next places that end", "foreign: 1", "none.", "Tokens"):
+            assert words in shown.text, words
+        assert ticket not in shown.text
+        assert hashed(token).hex()[:16] in shown.text
+        # a browser would send its password with another site's request
+        assert httpx.post(f"{url}/operator/pause", auth=("operator", token)).status_code == 401
+        mine = {"Authorization": f"Bearer {token}"}
+        httpx.post(f"{url}/operator/pause", headers=mine)
+        assert "Paused: no new places are given" in httpx.get(f"{url}/operator", headers=mine).text
+
+
+def test_health_says_what_releases_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = a_study(24)
+    with in_background(study, tmp_path / "a.db", a_key(tmp_path)) as (url, service):
+        for path in ("live", "ready", "health"):
+            assert httpx.get(f"{url}/{path}").status_code == httpx.head(f"{url}/{path}").status_code == 200
+        assert service.releases() == "ok"
+        metrics = httpx.get(f"{url}/metrics").text
+        for name in ("batch_age_seconds", "batch_resolved", "in_flight", "guests_total", "lease_held"):
+            assert f"\ndiscreet_{name} " in metrics, name
+        httpx.post(f"{url}/places", json={"ticket": "none"})
+        assert 'discreet_refusals_total{reason="foreign"} 1' in httpx.get(f"{url}/metrics").text
+        service._whole = service.turn, service.io.monotonic() - 10.0
+        assert service.releases() == "waiting"
+        service._whole = service.turn, service.io.monotonic() - 61.0
+        assert service.releases() == "late"
+        with monkeypatch.context() as patch:
+            patch.setattr(service.store, "lease_end", lambda: service.io.now() - 16.0)
+            patch.setattr(service, "_made", service.io.monotonic() - 16.0)
+            assert service.releases() == "stopped"
+            assert httpx.get(f"{url}/health").status_code == 503
+            assert httpx.get(f"{url}/ready").status_code == 200
+        with monkeypatch.context() as patch:
+            patch.setattr(service, "shown", (b"", ""))
+            assert httpx.get(f"{url}/ready").status_code == 503
+
+
 def test_a_client_asks_again_after_a_pause() -> None:
     assert not Turned(503, "paused", "words").final
