@@ -81,7 +81,12 @@ ServiceKeyOption = Annotated[
 
 @command
 def serve(
-    study: Annotated[Path, typer.Argument(help="The study file (TOML; docs/service.md).")],
+    studies: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="STUDY...", help="The study file (TOML; docs/service.md). Several: /NAME each."
+        ),
+    ],
     database: DatabaseOption = None,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8080,
@@ -114,6 +119,14 @@ def serve(
     from discreet.service import server as running
     from discreet.service.study_config import read_study
 
+    study, *others = studies
+    if others:
+        _one_study_only(
+            database=database, check=check, dry_run=dry_run, tickets=tickets, operator=operator,
+            new_head=new_head, migrate=migrate, rotate_key=rotate_key,
+        )  # fmt: skip
+        _serve_all(studies, host, port, accept_learner, tuple(plugin or ()))
+        return
     found = read_study(study, tuple(plugin or ()))
     where = running.database_of(found, database)
     if check:
@@ -192,6 +205,31 @@ def shuffler(
         found, where, running.shuffler_key_at(file, make=False), service, service_key, host, port,
         lambda url: say(f"discreet: shuffler of {found.name} at {url}, database {shown}"),
     )  # fmt: skip
+
+
+def _one_study_only(**given: object) -> None:
+    """Raise ``ValueError`` if one of these options has a value."""
+    for name, one in given.items():
+        if one is not None and one is not False:
+            raise ValueError(f"--{name.replace('_', '-')}: must be used with one study file")
+
+
+def _serve_all(
+    files: list[Path], host: str, port: int, accept_learner: bool, plugins: tuple[str, ...]
+) -> None:
+    """Serve several studies. Key and database of each study are in the folder of its file."""
+    from discreet.service import server as running
+    from discreet.service.embedding import slugs
+    from discreet.service.study_config import read_study
+
+    studies = {}
+    for name, file in zip(slugs(files), files, strict=True):
+        found = read_study(file, plugins)
+        studies[name] = found, running.database_of(found, None)
+    names = ", ".join(f"/{name}" for name in studies)
+    running.serve_all(
+        studies, host, port, lambda url: say(f"discreet: {names} at {url}"), accept_learner=accept_learner
+    )
 
 
 def _at_most_one(**given: object) -> None:

@@ -277,6 +277,15 @@ class Service:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.io.in_thread(self.writer.release_lease)
 
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start the service, and stop it at the end."""
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.stop()
+
     def _hold(self) -> None:
         held = self.writer.hold()
         self.holds.set(held)
@@ -623,7 +632,8 @@ class Service:
             words = f"answer_within: must be at least {standing.stays(stays):g}, which users were told"
             raise ServiceError("malformed", words)
         await self.io.in_thread(self.refresh)
-        log.info("operator: %s%s", verb, "" if seconds is None else f" to {seconds:g} seconds")
+        more = "" if seconds is None else f" to {seconds:g} seconds"
+        log.info("operator of %s: %s%s", self.study.name, verb, more)
         return _json(200, {"paused": standing.paused, "answer_within": standing.stays(stays)})
 
     def _longer(self, seconds: Any) -> float:
@@ -786,6 +796,12 @@ class Service:
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def unknown() -> Response:
+    """Return the answer to a request for an unknown address."""
+    return _refused("unknown")
 
 
 def _head(scope: Scope) -> int:
@@ -834,7 +850,8 @@ class Door:
 def _error_response(service: Service, request: Request, error: ServiceError | SQLAlchemyError) -> Response:
     """Count a failed request, and return its answer."""
     reason = error.reason if isinstance(error, ServiceError) else "busy"
-    service.count(request.url.path, reason)
+    root = getattr(request, "scope", {}).get("root_path", "")
+    service.count(request.url.path.removeprefix(root), reason)
     if isinstance(error, ServiceError):
         return _refused(reason, error.words)
     log.error("the database does not answer: %s", cause(error))
@@ -861,8 +878,9 @@ class Lane:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection's request."""
-        short = self._short.get((scope.get("method", ""), scope.get("path", "")))
-        if short is None or scope["type"] != "http" or scope.get("root_path"):
+        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        short = self._short.get((scope.get("method", ""), path))
+        if short is None or scope["type"] != "http":
             await self._inside(scope, receive, send)
             return
         request = Request(scope, receive)
@@ -1036,11 +1054,8 @@ def application(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        await service.start()
-        try:
+        async with service.running():
             yield
-        finally:
-            await service.stop()
 
     app = FastAPI(
         title=f"Discreet: {service.study.name}",

@@ -312,7 +312,10 @@ def operation_section(store: Store, activity: Activity, now: float) -> str:
         ("places without an answer", f"{batch.in_flight:,}"),
     )
     state = "Paused: no new places are given." if standing.paused else "Not paused."
-    acts = ((one["kind"], f"{one['seconds'] or 0:,g}", str(one["at_turn"])) for one in store.acts())
+    acts = (
+        (one["kind"], f"{one['seconds']:,g}" if one["seconds"] else "", str(one["at_turn"]))
+        for one in store.acts()
+    )
     dues = ((str(number), _minute(due)) for number, due in batch.due)
     programs = (
         (str(one["at_turn"]), one["version"], f"{one['learner']} {one['learner_version']}", one["python"])
@@ -381,8 +384,8 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str, 
         f"{_html(promised)}{parts['policy']}{parts['releases']}"
         f"{_html(hidden)}</main><footer>"
         f"<p>Signed with the key <code>{escape(statement['key'])}</code>. "
-        '<a href="/statement">The statement</a>, <a href="/plan">the plan</a>, '
-        f'<a href="/openapi.json">the interface</a>.</p></footer><script>{_SCRIPT}</script></body></html>'
+        '<a href="statement">The statement</a>, <a href="plan">the plan</a>, '
+        f'<a href="openapi.json">the interface</a>.</p></footer><script>{_SCRIPT}</script></body></html>'
     )
 
 
