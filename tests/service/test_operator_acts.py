@@ -55,7 +55,7 @@ def test_a_pause_stops_new_places_only_and_survives_a_restart(tmp_path: Path, ru
         assert store.admit([admission.answer(central(first, plan, 1))], NOW, 500.0)[0].status == "counted"
         store.act("resume", 500.0)
         assert asked(store, second).status == "placed"
-        assert [one["kind"] for one in store.acts()] == ["pause", "resume"]
+        assert [one["kind"] for one in store.acts()] == ["pause", "extend", "resume"]  # the study file's time
         assert store.mark_expired(NOW + 499.0, None, 500.0) == 0
         assert store.mark_expired(NOW + 501.0, None, 500.0) == 1  # clocks went on
 
@@ -92,8 +92,42 @@ def test_a_database_without_the_table_is_continued(tmp_path: Path) -> None:
     with closing(begun(study, path)) as store:
         TABLES["acts"].drop(store._engine)
     with closing(opened(study, str(path))) as store:
-        assert store.standing() == Standing()
+        assert store.standing() == Standing(extended=500.0)
         assert store.act("pause", 500.0).paused
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_study_file_can_give_more_time_and_never_less(tmp_path: Path, rule: str) -> None:
+    path = tmp_path / "a.db"
+
+    def with_time(seconds: float) -> Study:
+        people = {"answer_within": seconds}
+        return a_study(24, serving=RULES[rule], people=people, schedule={"replan_every": 8}).for_dry_run()
+
+    with closing(opened(with_time(500.0), str(path), stopped)) as store:
+        (ticket,) = store.new_tickets(1)
+        assert asked(store, ticket).status == "placed"
+    for seconds, left in ((800.0, 800.0), (500.0, 800.0), (900.0, 900.0)):
+        with closing(opened(with_time(seconds), str(path), stopped)) as store:
+            assert asked(store, ticket).seconds == left
+
+
+def test_a_database_whose_identity_binds_the_time_is_continued(tmp_path: Path) -> None:
+    study, path = study_with("resolved"), tmp_path / "a.db"
+    before = study._hash(study.table)
+    assert before != study.identity
+    study.adopt("0" * 64)
+    assert before != study.identity
+    study.adopt(before)  # as an earlier version begins it
+    with closing(begun(study, path)) as store:
+        assert store.stored_identity() == before
+    with closing(opened(again := study_with("resolved"), str(path))):
+        assert again.identity == before
+    other = a_study(
+        24, serving=RULES["resolved"], people={"answer_within": 501.0}, schedule={"replan_every": 8}
+    )
+    with pytest.raises(ValueError, match="serves another study"):
+        opened(other.for_dry_run(), str(path))
 
 
 # ------------------------------------------------------------------------- over HTTP
@@ -118,7 +152,7 @@ def test_the_operator_acts_over_http(tmp_path: Path) -> None:
         assert httpx.get(f"{url}/statement").json()["absent"]["answer_within_seconds"] == 900.0
         acts = httpx.get(f"{url}/log").json()["content"]["acts"]
         assert [(one["kind"], one["seconds"]) for one in acts] == [
-            ("pause", None), ("resume", None), ("extend", 900.0),
+            ("extend", 500.0), ("pause", None), ("resume", None), ("extend", 900.0),
         ]  # fmt: skip
         other = service.store.new_token()
         names = service.store.tokens()

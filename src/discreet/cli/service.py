@@ -119,38 +119,28 @@ def serve(
     from discreet.service import server as running
     from discreet.service.study_config import read_study
 
-    study, *others = studies
-    if others:
-        _one_study_only(
-            database=database, check=check, dry_run=dry_run, tickets=tickets, operator=operator,
-            new_head=new_head, migrate=migrate, rotate_key=rotate_key,
-        )  # fmt: skip
-        _serve_all(studies, host, port, accept_learner, tuple(plugin or ()))
+    if len(studies) > 1:
+        own = any((database, check, dry_run, tickets, operator, new_head, migrate, rotate_key))
+        _serve_all(studies, host, port, accept_learner, tuple(plugin or ()), alone=own)
         return
-    found = read_study(study, tuple(plugin or ()))
+    found = read_study(studies[0], tuple(plugin or ()))
     where = running.database_of(found, database)
     if check:
         _print_statement(found, as_json)
-        return
-    if dry_run is not None:
+    elif dry_run is not None:
         _run_dry(found, dry_run, stay, as_json)
-        return
-    if new_head or migrate:
+    elif new_head or migrate:
         (_begin_head if new_head else _migrate)(found, where)
-        return
-    if rotate_key:
+    elif rotate_key:
         _rotate(found, where, recovery_key)
-        return
-    if (tickets is not None or operator) and found.shuffled:
-        raise ValueError("--tickets, --operator: are of `discreet shuffler`, under shuffle trust")
-    if tickets is not None or operator:
-        _issue(running.opened(found, where), tickets, as_json)
-        return
-    shown = running.without_password(where)
-    running.serve(
-        found, where, host, port, lambda url: say(f"discreet: {found.name} at {url}, database {shown}"),
-        accept_learner=accept_learner,
-    )  # fmt: skip
+    elif tickets is not None or operator:
+        _issue_of_service(found, where, tickets, as_json)
+    else:
+        shown = running.without_password(where)
+        running.serve(
+            found, where, host, port, lambda url: say(f"discreet: {found.name} at {url}, database {shown}"),
+            accept_learner=accept_learner,
+        )  # fmt: skip
 
 
 @command
@@ -207,17 +197,18 @@ def shuffler(
     )  # fmt: skip
 
 
-def _one_study_only(**given: object) -> None:
-    """Raise ``ValueError`` if one of these options has a value."""
-    for name, one in given.items():
-        if one is not None and one is not False:
-            raise ValueError(f"--{name.replace('_', '-')}: must be used with one study file")
-
-
 def _serve_all(
-    files: list[Path], host: str, port: int, accept_learner: bool, plugins: tuple[str, ...]
+    files: list[Path], host: str, port: int, accept_learner: bool, plugins: tuple[str, ...], *, alone: bool
 ) -> None:
-    """Serve several studies. Key and database of each study are in the folder of its file."""
+    """Serve several studies. Key and database of each study are in the folder of its file.
+
+    alone : True if an option was given that is for one study.
+    """
+    if alone:
+        raise ValueError(
+            "study files: must be one study file with options other than --host, --port, --plugin and "
+            "--accept-learner"
+        )
     from discreet.service import server as running
     from discreet.service.embedding import slugs
     from discreet.service.study_config import read_study
@@ -326,6 +317,15 @@ def _migrate(study: Study, database: str) -> None:
     say(f"discreet: the tables have version {SCHEMA} now (before: {before})")
     if copy is not None:
         say(f"discreet: {copy} is the database before; it can hold messages: delete it when all is well")
+
+
+def _issue_of_service(study: Study, database: str, tickets: int | None, as_json: bool) -> None:
+    """Create and print tickets, or an operator's token, of a service."""
+    from discreet.service import server as running
+
+    if study.shuffled:
+        raise ValueError("--tickets, --operator: are of `discreet shuffler`, under shuffle trust")
+    _issue(running.opened(study, database), tickets, as_json)
 
 
 def _issue(store: Store, tickets: int | None, as_json: bool) -> None:

@@ -165,6 +165,13 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
         self.failed = ""  # reason why no more releases are made
         self._stopped = False  # True if the database is older than its head
+        self.activity = Activity(io)
+        self._made = self.io.monotonic()  # time at which this object was made
+        self._whole: tuple[int, float] | None = None  # turn of a complete batch, and since when it is known
+        self._make_metrics()
+
+    def _make_metrics(self) -> None:
+        """Make the metrics of this process."""
         self.registry = CollectorRegistry()
         self.messages = Counter(
             "discreet_messages", "Messages by what became of them", ["outcome"], registry=self.registry
@@ -192,7 +199,6 @@ class Service:
             "discreet_tickets", "Requests for tickets, by what became of them", ["outcome"],
             registry=self.registry,
         )  # fmt: skip
-        self.activity = Activity(io)
         self.refusals = Counter(
             "discreet_refusals", "Refused requests, by reason", ["reason"], registry=self.registry
         )
@@ -206,8 +212,6 @@ class Service:
                 ("lease_held", "1 where this process makes releases"),
             )
         }
-        self._made = self.io.monotonic()  # time at which this object was made
-        self._whole: tuple[int, float] | None = None  # turn of a complete batch, and since when it is known
         self._counted = {
             "/messages": self.messages, "/places": self.given, "/sums": self.sums, "/tickets": self.ticketed,
         }  # fmt: skip

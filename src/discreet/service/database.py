@@ -1066,7 +1066,8 @@ class Store:
             rows = [(row.kind, row.seconds) for row in connection.execute(_ACTS)]
             before, new = standing_of(rows), standing_of([*rows, (kind, seconds)])
             more = new.stays(stays) - before.stays(stays)
-            if more > 0.0 or new.paused != before.paused:
+            first = seconds is not None and not before.extended and seconds >= stays
+            if more > 0.0 or first or new.paused != before.paused:
                 row = {"kind": kind, "seconds": seconds, "at_turn": turn}
                 connection.execute(_acts.insert().values(row))
                 if more > 0.0:

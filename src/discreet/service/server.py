@@ -108,9 +108,10 @@ def opened(study: Study, database: str, io: Io = SYSTEM) -> Store:
     """
     store = Store(database, io)
     try:
+        study.adopt(store.stored_identity())
         if not _is_begun(study, store, io):
             _begin(study, store, io)
-        store.add_tables()
+        _note_time(study, store)
         store.batches = study.batches(store.close_rule(), store.begun())
         if store.is_shuffler():
             raise ValueError("database: is that of the shuffler; the service needs one of its own, elsewhere")
@@ -131,6 +132,7 @@ def migrate(study: Study, database: str) -> tuple[int, Path | None]:
     """
     store = Store(database)
     try:
+        study.adopt(store.stored_identity())
         return schema_migrations.migrate(study, store)
     finally:
         store.close()
@@ -140,6 +142,7 @@ def rotate(study: Study, database: str, recovery_key: Path | None = None) -> str
     """Replace the service's key; see :func:`discreet.service.key_history.rotate_key`."""
     store = Store(database)
     try:
+        study.adopt(store.stored_identity())
         if not _is_begun(study, store):
             raise ValueError(f"database = {without_password(database)!r}: does not hold this study")
         return rotate_key(study, store, recovery_key)
@@ -156,12 +159,21 @@ def begin_new_head(study: Study, database: str) -> tuple[Path, Path | None]:
     """
     store = Store(database)
     try:
+        study.adopt(store.stored_identity())
         head = head_of(study, store)
         if head is None or not store.created(study.identity):
             raise ValueError(f"database = {without_password(database)!r}: does not hold this study")
         return head.path, new_head(store, head)
     finally:
         store.close()
+
+
+def _note_time(study: Study, store: Store) -> None:
+    """Record the study file's time to answer, if it is the first one or longer than before."""
+    store.add_tables()
+    known = store.standing().extended
+    if study.answer_within > known:
+        store.act("extend", known or study.answer_within, study.answer_within)
 
 
 def _is_begun(study: Study, store: Store, io: Io = SYSTEM) -> bool:
@@ -204,11 +216,12 @@ def opened_shuffler(study: Study, database: str) -> Store:
         raise ValueError("privatizer: must be 'shuffle', a shuffler is for no other")
     store = Store(database)
     try:
+        study.adopt(store.stored_identity())
         if not _is_begun(study, store):
             store.create_shuffler(study.identity, first_program(study))
         elif not store.is_shuffler():
             raise ValueError("database: is that of the service; the shuffler needs one of its own, elsewhere")
-        store.add_tables()
+        _note_time(study, store)
         return store
     except BaseException:
         store.close()
