@@ -51,6 +51,9 @@ StayOption = Annotated[
 OperatorOption = Annotated[
     bool, typer.Option("--operator", help="Print a new operator's token for POST /tickets, and exit.")
 ]
+WithdrawOption = Annotated[
+    str | None, typer.Option("--withdraw", help="Withdraw the user with this ticket, and exit.")
+]
 RotateOption = Annotated[
     bool, typer.Option("--rotate-key", help="Replace the service's key by a new one, and exit.")
 ]
@@ -95,6 +98,7 @@ def serve(
     stay: StayOption = 0,
     tickets: TicketsOption = None,
     operator: OperatorOption = False,
+    withdraw: WithdrawOption = None,
     new_head: NewHeadOption = False,
     migrate: MigrateOption = False,
     rotate_key: RotateOption = False,
@@ -111,7 +115,7 @@ def serve(
         raise ValueError("--recovery-key: must be given with --rotate-key")
     _at_most_one(
         check=check, dry_run=dry_run, tickets=tickets, operator=operator, new_head=new_head, migrate=migrate,
-        rotate_key=rotate_key,
+        rotate_key=rotate_key, withdraw=withdraw,
     )  # fmt: skip
     if stay < 0 or (stay and dry_run is None):
         raise ValueError(f"--stay = {stay}: must be a number of seconds, with --dry-run")
@@ -120,7 +124,7 @@ def serve(
     from discreet.service.study_config import read_study
 
     if len(studies) > 1:
-        own = any((database, check, dry_run, tickets, operator, new_head, migrate, rotate_key))
+        own = any((database, check, dry_run, tickets, operator, new_head, migrate, rotate_key, withdraw))
         _serve_all(studies, host, port, accept_learner, tuple(plugin or ()), alone=own)
         return
     found = read_study(studies[0], tuple(plugin or ()))
@@ -131,6 +135,8 @@ def serve(
         _run_dry(found, dry_run, stay, as_json)
     elif new_head or migrate:
         (_begin_head if new_head else _migrate)(found, where)
+    elif withdraw is not None:
+        _withdraw(found, where, withdraw, as_json)
     elif rotate_key:
         _rotate(found, where, recovery_key)
     elif tickets is not None or operator:
@@ -326,6 +332,35 @@ def _issue_of_service(study: Study, database: str, tickets: int | None, as_json:
     if study.shuffled:
         raise ValueError("--tickets, --operator: are of `discreet shuffler`, under shuffle trust")
     _issue(running.opened(study, database), tickets, as_json)
+
+
+def _withdraw(study: Study, database: str, ticket: str, as_json: bool) -> None:
+    """Withdraw the user with a ticket, and print the result. Raises ``ValueError`` if it is too late."""
+    from discreet.service import server as running
+    from discreet.service.database import WithdrawalRequest, hashed
+    from discreet.service.system_io import SYSTEM
+
+    if study.shuffled:
+        raise ValueError("--withdraw: users of a shuffler withdraw there (POST /withdrawals)")
+    store = running.opened(study, database)
+    try:
+        now = store.clocked(SYSTEM).now()
+        request = WithdrawalRequest(hashed(ticket))
+        (result,) = store.admit([request], now, study.answer_within, study.closes_after)
+    finally:
+        store.close()
+    words = {
+        "foreign": "must be a ticket of this study",
+        "placeless": "must have a place; nothing was sent with this ticket",
+        "counted": "must be of the open batch; the message is counted, and a sum cannot be changed",
+        "over": "must be of the open batch; the study is over",
+    }
+    if result.status != "withdrawn":
+        raise ValueError(f"--withdraw: {words.get(result.status, result.status)}")
+    if as_json:
+        print_json({"status": result.status})
+    else:
+        say("discreet: withdrawn; no sum contains a message of this ticket, and none will")
 
 
 def _issue(store: Store, tickets: int | None, as_json: bool) -> None:
