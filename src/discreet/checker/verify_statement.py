@@ -67,8 +67,7 @@ class Number(float):
     """Float of a JSON file that keeps its text."""
 
     def __init__(self, text):
-        self.text = text
-        need(math.isfinite(self), f"{text} is too large for a number")
+        self.text = need(math.isfinite(self), f"{text} is too large for a number", text)
 
 def strict_json(data):
     """Parse JSON. Refuses repeated names, NaN, infinity, -0 as an integer, and text that is not UTF-8."""
@@ -111,8 +110,7 @@ def check_format(run):
     report("format and version", [doc["format"], doc["version"]], "versions 5 and 6", known or None)
     if known:
         run.doc, run.records = doc, [one["record"] for one in doc["mechanisms"]]
-        second = doc.get("second_group") or {"users": 0}
-        run.users = doc["population"]["users"] - second["users"]  # of the release
+        run.users = doc["population"]["users"] - (doc.get("second_group") or {"users": 0})["users"]
 
 def check_files(run):
     """Compare the hashes of all named files. Links and unnamed files differ."""
@@ -294,7 +292,7 @@ def on_grid(laws, n, h, theta, centre):
     roots = [cmath.exp(-2j * math.pi * i / n) for i in range(n // 2)]
     @functools.cache
     def transform(key):
-        """Return the transform of a tilted law divided by its sum, the sum's logarithm, and lost mass."""
+        """Return the transform of a tilted law divided by its sum, and the sum's logarithm."""
         cells = [0j] * n
         for loss, p in laws[key]:
             i = math.floor(loss / h)
@@ -302,18 +300,17 @@ def on_grid(laws, n, h, theta, centre):
             cells[i % n] += (p - up) * math.exp(theta * i * h)
             cells[(i + 1) % n] += up * math.exp(theta * (i + 1) * h)
         total = math.fsum(z.real for z in cells)
-        waves, lost = fft([z / total for z in cells], roots), 1.0 - math.fsum(p for _, p in laws[key])
-        return waves, math.log(total), lost
+        return fft([z / total for z in cells], roots), math.log(total)
     def curve_of(way):
         """Return delta(epsilon): P(L > epsilon) - e^epsilon E[e^-L; L > epsilon], by sums from above; ends.
 
         Probability that is missing in the distributions is added, because its loss is infinite.
         """
-        whole, log_mass, lost, over, under = [1.0] * n, 0.0, -1e-15, [0.0], [0.0]
+        whole, log_mass, over, under = [1.0] * n, 0.0, [0.0], [0.0]
         for key, count in way.items():
-            waves, log_total, missing = transform(key)
-            whole = [a * z**count for a, z in zip(whole, waves)]
-            log_mass, lost = log_mass + count * log_total, lost + count * missing
+            waves, log_total = transform(key)
+            whole, log_mass = [a * z**count for a, z in zip(whole, waves)], log_mass + count * log_total
+        lost = math.fsum(count * (1.0 - math.fsum(p for _, p in laws[key])) for key, count in way.items())
         mass = fft(whole, roots)  # in reverse order
         for i in range(low + size - 1, low - 1, -1):
             p = max(0.0, mass[-i % n].real / n) * math.exp(log_mass - theta * i * h)
@@ -321,7 +318,7 @@ def on_grid(laws, n, h, theta, centre):
             under.append(under[-1] + p * math.exp(min(700.0, centre - i * h)))
         def delta(epsilon):
             k = min(size, max(0, low + size - 1 - math.floor(epsilon / h)))
-            return over[k] - math.exp(min(700.0, epsilon - centre)) * under[k] + max(0.0, lost)
+            return over[k] - math.exp(min(700.0, epsilon - centre)) * under[k] + max(0.0, lost - 1e-15)
         return delta, low * h, (low + size) * h
     return curve_of
 
@@ -435,11 +432,6 @@ def linear_sensitivity(query, p, scales):
         totals.update(dict.fromkeys((0, 1) if one["half"] is None else (one["half"],), cost))
     return query["episodes"] * max(totals.values()) ** (1.0 / p)
 
-def sensitivity(query, record, scales):
-    """Return the joint sensitivity of a record's kind of noise, in units of the scales."""
-    find = linear_sensitivity if query["kind"] == "linear sums" else count_sensitivity
-    return find(query, 1 if "laplace" in record["noise"] else 2, scales)
-
 def sum_of(query, family):
     """Return the noisy sum, as records name it, of a released family; None if it follows from others."""
     number, _, part = family.partition(".")
@@ -461,8 +453,8 @@ def check_query(doc, query, records):
         found["features"] = {**query["features"], "bound": 1.0, "l1": l1, "nonneg": not contexts}
     same_parts("query", query, found)
     for one in records:
-        report("sums with noise, and with a sensitivity", [*one["scales"]], [*one["sensitivities"]],
-               [*one["scales"]] == [*one["sensitivities"]])
+        names = [*one["scales"]], [*one["sensitivities"]]
+        report("sums with noise, and with a sensitivity", *names, names[0] == names[1])
     stated = sorted(name.partition("[")[0] for one in records for name in one["scales"])
     needed = sorted({sum_of(query, family) for family in families} - {None}) if records else []
     report("sums with noise", stated, needed, stated == needed)
@@ -475,7 +467,8 @@ def check_sensitivities(run):
     if query is not None:
         check_query(run.doc, query, run.records)
     for record in run.records:
-        find = functools.partial(sensitivity, query, record)
+        find = linear_sensitivity if query["kind"] == "linear sums" else count_sensitivity
+        find = functools.partial(find, query, 1 if "laplace" in record["noise"] else 2)
         found = {name: find({name: 1.0}) for name in record["sensitivities"]}
         same_parts("record", record, {"sensitivities": found, "joint": find(record["scales"]), "levels": 1})
         if record["exchanges"]:
@@ -492,8 +485,8 @@ def check_complete(query, record):
     """
     if query["kind"] != "counts" or query["episodes"] != 1 or query["pooled"]:
         return report("exchanges are complete", "ways are listed", f"unknown for {query['kind']}", None)
-    def number(way, noise, scale, shift):
-        """Return how many coordinates of a way have this noise, and at least this shift."""
+    def number(way, noise, scale, shift, _):
+        """Return how many coordinates of a way have this noise and at least this shift."""
         return sum(n for kind, width, by, n in way
                    if kind == noise and by >= shift and math.isclose(width, scale, rel_tol=1e-9))
     units, wrong = {name: 1.0 / query["families"][name]["grid"] for name in record["scales"]}, []
@@ -502,9 +495,8 @@ def check_complete(query, record):
                  CENTRED: [(1.0, o + e), (0.5, 2 * d)]}
         needed = [(record["noise"], units[name] * scale, units[name] * x, n)
                   for name, scale in record["scales"].items() for x, n in moved[name]]
-        if not any(all(number(way, *one[:3]) >= number(needed, *one[:3]) for one in needed if one[3])
-                   for way in record["exchanges"]):
-            wrong.append((d, o, e))
+        wrong += [] if any(all(number(way, *one) >= number(needed, *one) for one in needed if one[3])
+                           for way in record["exchanges"]) else [(d, o, e)]
     report("exchanges are complete", len(record["exchanges"]), f"not covered: {wrong[:3]}", not wrong)
 
 
@@ -608,7 +600,7 @@ def check_second_group(doc):
     Each of its users gives a vector of length 1, and its loss is at most that of the release.
     """
     first, other, name = doc["mechanisms"][0], doc["second_group"], "clipped_answers"
-    one, users = other["mechanism"], (other["users_of_release"], other["users"])
+    one, both = other["mechanism"], (other["users_of_release"], other["users"])
     record, scale = one["record"], one["record"]["scales"][name]
     found = {"kind": "noise", "noise": first["record"]["noise"], "sensitivities": {name: 2.0}, "levels": 1,
              "joint": 2.0 / scale, "exchanges": [], "scales": {name: scale}, "loss": record["joint"],
@@ -616,9 +608,8 @@ def check_second_group(doc):
     same("second group", {**record, "loss": one["loss"], "share": other["share"]}, {**record, **found})
     same("second group: loss, and that of the release", record["joint"], first["loss"], 1e-3)
     check_families(one, doc["guarantee"]["randomness"] == "secure")
-    same("users of both groups", doc["population"]["users"], sum(users))
-    mine = "{} in the release, and {} whose".format(*users)
-    same("covered: both groups", mine in str(doc["covered"]), True)
+    same("users of both groups", doc["population"]["users"], sum(both))
+    same("covered: both groups", "{} in the release, and {} whose".format(*both) in str(doc["covered"]), True)
 
 def kinds_of(records):
     """Return the kinds of records: noise, flips or amplified; others are not known here."""
@@ -634,6 +625,8 @@ def check_guarantee(run):
     """Recompute epsilon, rho, mu and ``exceeds`` from the records. Sets bounds on its attackers."""
     g, records = run.doc["guarantee"], run.records
     same("records, stated twice", g["mechanisms"], records)
+    lines = [one["description"] for one in (() if g.get("kinds") else run.doc["mechanisms"])]
+    report("composition: descriptions", lines, g["composition"], g["composition"][: len(lines)] == lines)
     if g["epsilon"] is None:
         run.alone = Bounds()
         return same("number of records of an exact release", len(records), 0)
@@ -693,7 +686,6 @@ def check_attacker(run):
             "mu": many.mu, "advantage": many.excess(0.0)})
 
 PLAIN = ("dataset", "unit", "horizon", "episodes_per_user", "contribute")
-UNIT = "one user: {} of states, actions and rewards"
 ONE = ("one episode, the whole trajectory", "one user's whole trajectory is replaced by any other one")
 MANY = ("up to {} episodes, the whole trajectories",
         "all of one user's episodes, up to {}, are replaced by any others, more or fewer")
@@ -713,8 +705,8 @@ def check_population(run):
     size, secure, m = g["delta"] * p["users"], g["randomness"] == "secure", p["episodes_per_user"]
     unit, change = (words.format(m) for words in (ONE if m == 1 else MANY))
     same_parts("guarantee", g, {
-        "users_public": p["users_public"], "episodes": m, "unit": UNIT.format(unit),
-        "neighbours": f"{change}; the number of users stays the same",
+        "users_public": p["users_public"], "unit": f"one user: {unit} of states, actions and rewards",
+        "episodes": m, "neighbours": f"{change}; the number of users stays the same",
         "holds_if_seed_is_guessed": secure and g["epsilon"] is not None})
     verdict = "none" if g["epsilon"] is None else "warn" if size > 0.1 else "small" if size else "pure"
     found = {"delta": g["delta"], "per_user": 1 / p["users"], "ratio": size, "verdict": verdict}
@@ -895,8 +887,8 @@ def check_ledger(run):
             same_parts(part, t, {f"limit_{name}": limit.get(name) for name in ("epsilon", "delta")})
             report(f"{part}: key of the limit", t["limit_key"], keys, t["limit_key"] in keys)
     if limit and own["checked"]:
-        used = total.epsilon(limit["delta"]) or math.inf
-        used = min(used, own["epsilon"]) if len(reserved) == 1 else used
+        alone = own["epsilon"] if len(reserved) == 1 else math.inf
+        used = min(total.epsilon(limit["delta"]) or math.inf, alone)
         report("within the owner's limit", limit["epsilon"], used, used <= limit["epsilon"] * (1 + 1e-6))
 
 def check_total(doc, part, reserved):
@@ -959,8 +951,7 @@ def check_signatures(run):
     for one in entries:
         good = verified(one["key"], "discreet statement, 1", without(one, "signature"), one["signature"])
         mine = one["fingerprint"] == run.doc["fingerprint"] and one["files"] == hashes
-        found = f"valid: {good}, of these files: {mine}"
-        report(f"signature of {one['name']}", one["key"], found, good and mine)
+        report(f"signature of {one['name']}", one["key"], f"valid: {good}, same files: {mine}", good and mine)
         signed.update([one["key"]] if good and mine else [])
     same("keys that signed once", len(entries), len({one["key"] for one in entries}))
     for key in run.keys:
@@ -1053,14 +1044,13 @@ def check_users(query, tables, users, noises):
 def check_noise(run):
     """Check header, cells and grid of ``release.csv``, the number of users, and the size of the noise."""
     doc, query, g = run.doc, run.doc.get("query"), run.doc["guarantee"]
-    small = query is not None and sum(one["cells"] for one in query["families"].values()) <= 10**6
-    absent = "there is no release.csv" if small else NotCheckable("release.parquet cannot be read here")
-    need("release.csv" in doc["files"], absent)
+    cells = {name: one["cells"] for name, one in query["families"].items()} if query else {"": math.inf}
+    absent = NotCheckable("release.parquet cannot be read here")
+    need("release.csv" in doc["files"], absent if sum(cells.values()) > 10**6 else "there is no release.csv")
     header, tables = read_release(run.folder / "release.csv")
     same("release.csv: facts", header, {
         "dataset": doc["population"]["dataset"], "users": str(run.users), "trust": g["trust"],
         "randomness": g["randomness"], "synthetic": json.dumps(doc["synthetic"])})
-    cells = {name: one["cells"] for name, one in query["families"].items()}
     same("release.csv: cells", {name: len(table) for name, table in tables.items()}, cells)
     for family, one in query["families"].items():
         units = [value / one["grid"] for value in tables[family].values()] if one["grid"] else []
@@ -1075,9 +1065,8 @@ def check_noise(run):
 
 def check_size(query, tables, users, records):
     """Test that no family has less noise than stated, and that the number of users fits."""
-    stated, noises = {}, {}
-    for record in records:
-        stated.update({name.partition("[")[0]: scale for name, scale in record["scales"].items()})
+    scales = [pair for record in records for pair in record["scales"].items()]
+    stated, noises = {name.partition("[")[0]: scale for name, scale in scales}, {}
     for family, one in query["families"].items():
         scale, unit = stated.get(sum_of(query, family), 0.0), one["grid"] or 1e-9
         variance, kurtosis = moments(records[0]["noise"], scale / unit) if scale else (0.0, 3.0)
