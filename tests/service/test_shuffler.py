@@ -361,7 +361,8 @@ def test_a_client_sends_to_the_shuffler_that_its_person_was_told_of(tmp_path: Pa
         assert httpx.get(f"{url}/health").json()["status"] == "ok"
         assert httpx.get(f"{url}/releases/0").status_code == httpx.get(f"{url}/").status_code == 404
         paths = [set(httpx.get(f"{at}/openapi.json").json()["paths"]) for at in (url, address)]
-        assert paths[0] - paths[1] == {"/places", "/messages", "/withdrawals", "/tickets"}
+        verbs = {f"/operator/{verb}" for verb in ("pause", "resume", "extend", "revoke")}
+        assert paths[0] - paths[1] == {"/places", "/messages", "/withdrawals", "/tickets", *verbs}
         assert paths[1] - paths[0] == {"/sums", "/releases/{number}", "/keys", "/log"}
         assert httpx.get(address).status_code == 200
 

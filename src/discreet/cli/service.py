@@ -56,6 +56,10 @@ StayOption = Annotated[
 OperatorOption = Annotated[
     bool, typer.Option("--operator", help="Print a new operator's token for POST /tickets, and exit.")
 ]
+StudiesArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="STUDY...", help="The study file (TOML; docs/service.md). Several: /NAME each."),
+]
 WithdrawOption = Annotated[
     str | None, typer.Option("--withdraw", help="Withdraw the user with this ticket, and exit.")
 ]
@@ -89,12 +93,7 @@ ServiceKeyOption = Annotated[
 
 @command
 def serve(
-    studies: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="STUDY...", help="The study file (TOML; docs/service.md). Several: /NAME each."
-        ),
-    ],
+    studies: StudiesArgument,
     database: DatabaseOption = None,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8080,
