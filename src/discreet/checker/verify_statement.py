@@ -481,7 +481,7 @@ def check_complete(query, record):
     """Check that each reachable way to exchange a record is dominated by a listed one.
 
     A way is dominated if its coordinates can be matched with coordinates of the listed way that have the same
-    noise and an equal or larger shift: for each of its shifts, the listed way has as many that are as large.
+    noise and an equal or larger shift. So for each shift, the listed way needs as many that are as large.
     """
     if query["kind"] != "counts" or query["episodes"] != 1 or query["pooled"]:
         return report("exchanges are complete", "ways are listed", f"unknown for {query['kind']}", None)
