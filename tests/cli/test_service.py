@@ -96,7 +96,7 @@ def test_the_operator_withdraws_a_user_by_their_ticket(study: Path) -> None:
     found = read_study(study)
     with closing(opened(found, database_of(found, None))) as store:
         asked = [ReservationRequest(hashed(first))]
-        assert store.admit(asked, time.time(), 60.0)[0].status == "placed"
+        assert store.admit(asked, time.time(), 3600.0)[0].status == "placed"
     for _ in range(2):
         assert json.loads(said(study, "--withdraw", first, "--json")) == {"status": "withdrawn"}
     assert "must have a place" in said(study, "--withdraw", second, status=2)
