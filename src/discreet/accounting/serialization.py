@@ -133,6 +133,7 @@ def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]
     the keys and sentences of the table.
     """
     table: dict[str, Any] = {name: getattr(guarantee, name, None) for name in _keys(version)}
+    table["neighbours"] = _neighbours(guarantee, version)
     table["composition"] = list(guarantee.composition)
     table["statement"] = sentences.statement(guarantee, version)
     table["mechanisms"] = [record.to_dict() for record in guarantee.records]
@@ -140,6 +141,11 @@ def of_guarantee(guarantee: Guarantee, version: int = VERSION) -> dict[str, Any]
         {"users": words, "guarantee": of_guarantee(one, version)} for words, one in guarantee.kinds
     ]
     return table
+
+
+def _neighbours(guarantee: Guarantee, version: int) -> str:
+    """Return the neighbouring relation as text. Before version 6, users could not return."""
+    return sentences.neighbours(guarantee.episodes) if version < 6 else guarantee.neighbours
 
 
 def guarantee_fields(table: Any, nested: Callable[[Any], Guarantee]) -> dict[str, Any]:
@@ -182,8 +188,8 @@ def check_sentences(found: Guarantee, table: Mapping[str, Any]) -> None:
         own, stored = getattr(found, name), table[name]
         if name == "statement":
             own = sentences.statement(found, version)
-        if name == "neighbours" and version < 6:  # users could not return
-            own = sentences.neighbours(found.episodes)
+        if name == "neighbours":
+            own = _neighbours(found, version)
         if not same_up_to_rounding(own, stored):
             raise ValueError(f"{name} = {checks.said(stored)}: is not the sentence of these numbers")
 

@@ -89,6 +89,7 @@ class Side(NamedTuple):
     kernel: LearnerKernel
     measures: bool  # True if the learner reads the newest measurement instead of the sums
     stochastic: bool
+    joined: bool  # True if consecutive sub-batches with the same policy are one sub-batch
     tie_batches: int
     state_ptr: Ints
     reward_family: int
@@ -266,7 +267,7 @@ def run_releases(
         # ------------------------------------------------------------------------- the users
         length = times[release + 1] - n
         user = n
-        count = 0  # Consecutive sub-batches with the same policy are one sub-batch.
+        count = 0
         for j in range(parts + trials.shape[0]):
             size = part_size(length, exploring[release], parts, j)
             if size == 0:
@@ -277,7 +278,7 @@ def run_releases(
                     choose(lk, state_ptr, horizon, q, tie_state, policies[count])
                 else:
                     choose(lk, state_ptr, horizon, trials[j - parts], tie_state, policies[count])
-                if count > 0 and _same(policies[count], policies[count - 1]):
+                if side.joined and count > 0 and _same(policies[count], policies[count - 1]):
                     sizes[count - 1] += size
                     continue
             sizes[count] = size

@@ -452,6 +452,7 @@ def _fused_side(setup: Setup, randomness: Seeded) -> Any:
         kernel=learner.kernel(spec),
         measures=setup.schedule.reads == "measurements",
         stochastic=bool(learner.stochastic),
+        joined=bool(learner.joined),
         tie_batches=int(learner.tie_batches),
         state_ptr=layout.state_ptr,
         reward_family=family,

@@ -229,9 +229,16 @@ def test_a_centre_off_the_grid_is_refused() -> None:
 
 
 def test_a_column_that_is_not_priced_by_its_levels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Prefixes, "column_norm", lambda strategy, norm: 2.0)
+    with pytest.raises(ValueError, match=r"strategy = Prefixes\(.*its column norm is not that of its levels"):
+        replace(batches(), strategy=Prefixes(Tree(4)))
+
+
+def test_the_column_of_batches_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    (plain,) = batches().records
     monkeypatch.setattr(Batches, "column_norm", lambda strategy, norm: 2.0)
-    with pytest.raises(ValueError, match=r"strategy = Batches\(.*its column norm is not that of its levels"):
-        batches()
+    (twice,) = batches().records
+    assert twice.joint == pytest.approx(2.0 * plain.joint)
 
 
 def test_only_counts_are_stored_and_have_the_options_of_counts() -> None:

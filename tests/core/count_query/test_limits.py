@@ -186,7 +186,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     Estimate: {"estimand": "sum", "covers": 0, "effective": 0.0},
     Release: {"measurement": None},
     Message: {"trajectory": None, "message": None},
-    Batches: {"decay": 0.0},
+    Batches: {"decay": 0.0, "participations": 1, "separation": 1},
     Prefixes: {"leaf": "batch"},
     Stated: {"delta": None, "epsilon": None, "numerical": False},
     CountMechanism: {
@@ -219,7 +219,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (Schedule.one_shot, {"plans": "any"}),
     (Schedule.leaf_at, {"leaf": "batch"}),
     (Layout.from_rows, {"fill": 0.0}),
-    (MechanismRecord.of, {"levels": 1, "exchanges": (), "rounding": 0.0}),
+    (MechanismRecord.of, {"levels": 1, "exchanges": (), "rounding": 0.0, "overlap": 1.0}),
     (joint_loss, {"rounding": 0.0}),
     (
         guarantee_of,

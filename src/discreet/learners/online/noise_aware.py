@@ -348,6 +348,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     # releases. Number 1 is that of 0.2.0 and 0.3.0.
     learner_version: ClassVar[int] = 2
     explorers: ClassVar[int] = 3 + _PLANS
+    joined: ClassVar[bool] = True
     REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited options that this learner does not have
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {

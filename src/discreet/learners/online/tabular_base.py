@@ -184,6 +184,7 @@ class TabularLearner(Knobs, ABC):
 
     explorers: ClassVar[int] = 0  # number of sub-batches per batch that follow an exploring policy
     stochastic: ClassVar[bool] = False
+    joined: ClassVar[bool] = False  # True if consecutive sub-batches with the same policy are one plan
     ignores_noise: ClassVar[bool] = False
     CONSTANTS: ClassVar[tuple[str, ...]] = ("tight", "published")
 
@@ -316,8 +317,8 @@ class TabularLearner(Knobs, ABC):
     ) -> tuple[Plan, LearnerState]:
         """Return the policy of the next users and the new state.
 
-        Each further call with the same release assigns the next sub-batches. A plan includes all following
-        sub-batches that have the same policy. ``ask`` is not used.
+        Each further call with the same release assigns a policy to the next sub-batch. If ``joined`` is True,
+        a plan includes all following sub-batches that have the same policy. ``ask`` is not used.
         """
         if release.number != state.number:
             state = self._read(state, release)
@@ -326,9 +327,13 @@ class TabularLearner(Knobs, ABC):
         sizes = kernels.part_sizes(users, exploring, self.tie_batches)
         first, _ = sub_batch(release, state.spec, sizes, state.part)
         policy, end = self._policy(state, first), first + 1
-        while end < len(sizes) and (not sizes[end] or np.array_equal(self._policy(state, end), policy)):
+        while end < len(sizes) and self._follows(state, end, sizes[end], policy):
             end += 1
         return Plan(policy, sum(sizes[first:end]), last=not any(sizes[end:])), replace(state, part=end)
+
+    def _follows(self, state: LearnerState, part: int, users: int, policy: NDArray[Any]) -> bool:
+        """Return True if a sub-batch belongs to the plan of the previous one, which has this policy."""
+        return self.joined and (not users or np.array_equal(self._policy(state, part), policy))
 
     def _read(self, state: LearnerState, release: Release) -> LearnerState:
         spec, layout = state.spec, state.spec.layout
