@@ -78,6 +78,24 @@ def test_an_extension_is_for_open_places_too_and_never_shorter(tmp_path: Path, r
         assert store.mark_expired(NOW + 951.0, None, 500.0) == 1
 
 
+def test_no_deadline_is_after_the_end_of_a_plan(tmp_path: Path) -> None:
+    people = {"answer_within": 500.0, "closes_after": 600.0}
+    study = a_study(24, people=people, schedule={"replan_every": 8}).for_dry_run()
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        first, second, third = store.new_tickets(3)
+        begins = store.plans()[0]["opened"]
+
+        def seconds(ticket: str) -> float:
+            request = ReservationRequest(hashed(ticket))
+            return store.admit([request], begins + 50.0, 500.0, 600.0)[0].seconds
+
+        assert seconds(first) == 500.0
+        store.act("extend", 500.0, 520.0, 600.0)
+        assert (seconds(first), seconds(second)) == (520.0, 520.0)
+        store.act("extend", 500.0, 590.0, 600.0)
+        assert (seconds(first), seconds(second), seconds(third)) == (550.0, 550.0, 550.0)
+
+
 def test_plans_by_the_clock_stay_published_for_the_longer_time(tmp_path: Path) -> None:
     with closing(begun(study_with("clock"), tmp_path / "a.db")) as store:
         assert store.batches is not None

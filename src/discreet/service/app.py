@@ -606,7 +606,7 @@ class Service:
         seconds = None
         if verb == "extend":
             seconds = self._longer(_only(await self.body(request), "answer_within"))
-        standing = await self.io.in_thread(store.act, verb, stays, seconds)
+        standing = await self.io.in_thread(store.act, verb, stays, seconds, self.study.closes_after)
         if seconds is not None and seconds < standing.stays(stays):
             words = f"answer_within: must be at least {standing.stays(stays):g}, which users were told"
             raise ServiceError("malformed", words)
