@@ -654,7 +654,10 @@ class Service:
         return Response(found[0], 200, headers, "application/json")
 
     async def log(self, first: str) -> Response:
-        """Handle GET /log: signed links of published releases, versions and keys, for witnesses."""
+        """Handle GET /log: signed links of published releases, versions and keys, for witnesses.
+
+        The log of a shuffler has versions and acts of its operator, without links and keys.
+        """
         known = first.isascii() and first.isdigit() and len(first) < 10
         if not known:
             raise ServiceError("malformed", "from: must be the number of a release")
@@ -857,10 +860,6 @@ def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
     async def releases(request: Request) -> Response:
         return await service.released(request.path_params["number"])
 
-    @app.get("/log", **texts.log)
-    async def log(request: Request) -> Response:
-        return await service.log(request.query_params.get("from", "0"))
-
     @app.get("/keys", **texts.keys)
     async def keys() -> Response:
         return await service.keys()
@@ -925,7 +924,11 @@ def _describe(app: FastAPI, service: Service) -> None:
 
 
 def _own_state(app: FastAPI, service: Service, texts: described.Texts) -> None:
-    """Add the routes of the statement, the health check and the metrics."""
+    """Add the routes of the statement, the log, the health check and the metrics."""
+
+    @app.get("/log", **texts.log)
+    async def log(request: Request) -> Response:
+        return await service.log(request.query_params.get("from", "0"))
 
     @app.get("/statement", **texts.statement)
     async def statement() -> Response:

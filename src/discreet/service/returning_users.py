@@ -51,7 +51,7 @@ class Participation:
 
 
 def pseudonym_of(value: Any) -> str:
-    """Return the form of a pseudonym in which texts that look alike are equal.
+    """Return the form of a pseudonym that is the same for all spellings of one name.
 
     Compatible characters (Unicode's form NFKC) and upper and lower case are not distinguished. Two forms of
     one name would otherwise be two persons, whose participations are counted apart.
