@@ -14,6 +14,8 @@ from discreet.device.http_client import Turned
 from discreet.service.database import TABLES, ReservationRequest, Store, hashed
 from discreet.service.message_validation import CentralAdmission
 from discreet.service.operator_acts import Standing, standing_of
+from discreet.service.operator_page import page
+from discreet.service.participant_statement import make_participant_statement
 from discreet.service.server import in_background, opened
 from discreet.service.study_config import Study
 
@@ -103,6 +105,18 @@ def test_plans_by_the_clock_stay_published_for_the_longer_time(tmp_path: Path) -
         store.act("extend", 500.0, 900.0)
         after = store.batches.with_stays(store.standing().extended)
         assert (before.held_turns, after.held_turns) == (6, 10)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_page_says_that_the_study_is_paused(tmp_path: Path, rule: str) -> None:
+    study = study_with(rule)
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        shown = lambda: page(study, store, make_participant_statement(study, None, ""), "")  # noqa: E731
+        assert ("People can take part" in shown(), "paused" in shown()) == (True, False)
+        store.act("pause", 500.0)
+        assert ("People can take part" in shown(), "The operator has paused the study" in shown()) == (
+            False, True,
+        )  # fmt: skip
 
 
 def test_a_database_without_the_table_is_continued(tmp_path: Path) -> None:

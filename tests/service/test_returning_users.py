@@ -27,6 +27,7 @@ from discreet.service.database import (
 )
 from discreet.service.dry_run import run_dry
 from discreet.service.message_validation import CentralAdmission
+from discreet.service.operator_page import page
 from discreet.service.participant_statement import make_participant_statement
 from discreet.service.release_worker import Writer
 from discreet.service.returning_users import (
@@ -294,6 +295,18 @@ def test_the_statement_and_the_loss(tmp_path: Path) -> None:
     said = make_participant_statement(study, None, "")
     assert "at most 2 times, at least 2 releases apart" in said["participation"]["meaning"]
     assert "participation" not in make_participant_statement(alone, None, "")
+
+
+def test_the_page_counts_participations(tmp_path: Path) -> None:
+    said = {1: ("4 of 40 people have taken part", "people in it"),
+            2: ("4 of 40 participations were counted so far.", ">participations<")}  # fmt: skip
+    for most, words in said.items():
+        study = returning(most=most, separation=most)
+        with closing(begun(study, tmp_path / f"{most}.db")) as store:
+            answered(study, store, *store.tickets_for([f"p{n}" for n in range(4)]))
+            shown = page(study, store, make_participant_statement(study, None, ""), "")
+            assert [one in shown for one in words] == [True, True]
+            assert [one in shown for one in said[3 - most]] == [False, False]
 
 
 def test_the_least_number_of_persons_can_fill_the_batches() -> None:
