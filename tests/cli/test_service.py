@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,6 +89,23 @@ def test_tickets_for_persons_who_return(tmp_path: Path) -> None:
         assert [one.status for one in store.admit(asked, 1.0, 60.0)] == ["placed", "again"]
     names.write_text("p-1\n\n")
     assert "persons: each must be a text" in said(path, "--persons", names, status=2)
+
+
+def test_the_operator_withdraws_a_user_by_their_ticket(study: Path) -> None:
+    first, second = said(study, "--tickets", 2).split()
+    found = read_study(study)
+    with closing(opened(found, database_of(found, None))) as store:
+        asked = [ReservationRequest(hashed(first))]
+        assert store.admit(asked, time.time(), 3600.0)[0].status == "placed"
+    for _ in range(2):
+        assert json.loads(said(study, "--withdraw", first, "--json")) == {"status": "withdrawn"}
+    assert "must have a place" in said(study, "--withdraw", second, status=2)
+    assert "must be a ticket of this study" in said(study, "--withdraw", "none", status=2)
+
+
+def test_options_of_one_study_are_refused_with_several(study: Path) -> None:
+    assert "must be one study file" in said(study, study, "--check", status=2)
+    assert "must be in folders of their own" in said(study, study, status=2)
 
 
 def test_a_study_beyond_the_ledgers_limit_is_not_begun(study: Path) -> None:

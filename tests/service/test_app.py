@@ -186,7 +186,7 @@ def test_the_description_is_complete_and_its_examples_run(served: tuple[Any, Any
     assert set(told["paths"]) == {
         "/plan", "/places", "/messages", "/withdrawals", "/tickets", "/releases/{number}", "/statement",
         "/health", "/keys", "/log", "/metrics", "/operator/pause", "/operator/resume", "/operator/extend",
-        "/operator/revoke",
+        "/operator/revoke", "/live", "/ready",
     }  # fmt: skip
     for path, methods in told["paths"].items():
         for method, one in methods.items():

@@ -53,7 +53,7 @@ def test_a_sum_is_taken_once_and_from_the_shuffler_alone(parties: Parties, tmp_p
         (parties.http.post("/sums", json=tampered), 401, "signed"),
         (summed(key=stranger), 401, "signed"),
         (summed(ones=10**6), 400, "messages of this form"),
-        (summed(users=2), 400, "of 1 people"),
+        (summed(users=2), 400, "of 1 users"),
         (summed(counts=None), 400, "missing"),
         (summed(counts="AAAA"), 400, "integers"),
         (summed(counts="é"), 400, "base64"),

@@ -97,7 +97,9 @@ def test_proxies_let_the_same_addresses_through_and_the_operators_page_is_none(t
     for trust in ("central", "shuffle"):
         with closing(begun(a_study(trust=trust), tmp_path / trust)) as store:
             described |= set(application(Service(a_study(trust=trust), store, key)).openapi()["paths"])
-    assert {one.replace("{number}", "*") for one in described} - let == {"/health", "/metrics"}
+    verbs = {f"/operator/{verb}" for verb in ("pause", "resume", "extend", "revoke")}
+    inside = {one.replace("{number}", "*") for one in described} - let
+    assert inside == {"/health", "/live", "/ready", "/metrics", *verbs}
 
 
 def test_service_and_shuffler_share_nothing() -> None:
@@ -216,7 +218,18 @@ def test_limits_of_rate(tmp_path: Path) -> None:
         issued = Counter(client.post("/tickets", json={}, headers=other).status_code for _ in range(30))
         assert 6 <= issued[202] < 15
         assert client.post("/messages", content=b"0" * 4_300_000, headers=other).status_code == 413
-        for inside in ("/", "/metrics", "/health", "/openapi.json", "/releases/", "/plan/", "/docs"):
+        for inside in (
+            "/",
+            "/operator",
+            "/live",
+            "/ready",
+            "/metrics",
+            "/health",
+            "/openapi.json",
+            "/releases/",
+            "/plan/",
+            "/docs",
+        ):
             assert client.get(inside, headers=other).status_code == 404
     assert not any("203.0.113" in str(one) for one in asked)  # addresses end here
     for path in tmp_path.rglob("*"):

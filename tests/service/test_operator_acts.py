@@ -57,7 +57,7 @@ def test_a_pause_stops_new_places_only_and_survives_a_restart(tmp_path: Path, ru
         assert store.admit([admission.answer(central(first, plan, 1))], NOW, 500.0)[0].status == "counted"
         store.act("resume", 500.0)
         assert asked(store, second).status == "placed"
-        assert [one["kind"] for one in store.acts()] == ["pause", "resume"]
+        assert [one["kind"] for one in store.acts()] == ["pause", "extend", "resume"]  # the study file's time
         assert store.mark_expired(NOW + 499.0, None, 500.0) == 0
         assert store.mark_expired(NOW + 501.0, None, 500.0) == 1  # clocks went on
 
@@ -124,8 +124,42 @@ def test_a_database_without_the_table_is_continued(tmp_path: Path) -> None:
     with closing(begun(study, path)) as store:
         TABLES["acts"].drop(store._engine)
     with closing(opened(study, str(path))) as store:
-        assert store.standing() == Standing()
+        assert store.standing() == Standing(extended=500.0)
         assert store.act("pause", 500.0).paused
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_study_file_can_give_more_time_and_never_less(tmp_path: Path, rule: str) -> None:
+    path = tmp_path / "a.db"
+
+    def with_time(seconds: float) -> Study:
+        people = {"answer_within": seconds}
+        return a_study(24, serving=RULES[rule], people=people, schedule={"replan_every": 8}).for_dry_run()
+
+    with closing(opened(with_time(500.0), str(path), stopped)) as store:
+        (ticket,) = store.new_tickets(1)
+        assert asked(store, ticket).status == "placed"
+    for seconds, left in ((800.0, 800.0), (500.0, 800.0), (900.0, 900.0)):
+        with closing(opened(with_time(seconds), str(path), stopped)) as store:
+            assert asked(store, ticket).seconds == left
+
+
+def test_a_database_whose_identity_binds_the_time_is_continued(tmp_path: Path) -> None:
+    study, path = study_with("resolved"), tmp_path / "a.db"
+    before = study._hash(study.table)
+    assert before != study.identity
+    study.adopt("0" * 64)
+    assert before != study.identity
+    study.adopt(before)  # as an earlier version begins it
+    with closing(begun(study, path)) as store:
+        assert store.stored_identity() == before
+    with closing(opened(again := study_with("resolved"), str(path))):
+        assert again.identity == before
+    other = a_study(
+        24, serving=RULES["resolved"], people={"answer_within": 501.0}, schedule={"replan_every": 8}
+    )
+    with pytest.raises(ValueError, match="serves another study"):
+        opened(other.for_dry_run(), str(path))
 
 
 # ------------------------------------------------------------------------- over HTTP
@@ -150,7 +184,7 @@ def test_the_operator_acts_over_http(tmp_path: Path) -> None:
         assert httpx.get(f"{url}/statement").json()["absent"]["answer_within_seconds"] == 900.0
         acts = httpx.get(f"{url}/log").json()["content"]["acts"]
         assert [(one["kind"], one["seconds"]) for one in acts] == [
-            ("pause", None), ("resume", None), ("extend", 900.0),
+            ("extend", 500.0), ("pause", None), ("resume", None), ("extend", 900.0),
         ]  # fmt: skip
         other = service.store.new_token()
         names = service.store.tokens()
@@ -158,6 +192,57 @@ def test_the_operator_acts_over_http(tmp_path: Path) -> None:
         assert post("revoke", {"token": "0" * 16}, headers=mine).status_code == 400
         assert len(post("revoke", {"token": hashed(other).hex()[:16]}, headers=mine).json()["tokens"]) == 1
         assert [service.store.knows_token(one) for one in (other, token)] == [False, True]
+
+
+def test_the_operators_page_needs_a_token_and_shows_rows_without_tickets(tmp_path: Path) -> None:
+    study = a_study(24, people={"answer_within": 500.0})
+    with in_background(study, tmp_path / "a.db", a_key(tmp_path)) as (url, service):
+        token = service.store.new_token()
+        (ticket,) = service.store.new_tickets(1)
+        assert httpx.post(f"{url}/places", json={"ticket": ticket}).status_code == 201
+        assert httpx.post(f"{url}/places", json={"ticket": "none"}).status_code == 403
+        refused = httpx.get(f"{url}/operator")
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Basic realm="operator"')
+        assert httpx.get(f"{url}/operator", auth=("operator", "wrong")).status_code == 401
+        assert httpx.get(f"{url}/operator", headers={"Authorization": b"Basic \xff"}).status_code == 401
+        shown = httpx.get(f"{url}/operator", auth=("operator", token))
+        assert shown.status_code == 200
+        assert "Operation" not in httpx.get(f"{url}/").text
+        for words in ("Operation", "Not paused", "The next places that end", "foreign: 1", "none.", "Tokens"):
+            assert words in shown.text, words
+        assert ticket not in shown.text
+        assert hashed(token).hex()[:16] in shown.text
+        # a browser would send its password with another site's request
+        assert httpx.post(f"{url}/operator/pause", auth=("operator", token)).status_code == 401
+        mine = {"Authorization": f"Bearer {token}"}
+        httpx.post(f"{url}/operator/pause", headers=mine)
+        assert "Paused: no new places are given" in httpx.get(f"{url}/operator", headers=mine).text
+
+
+def test_health_says_what_releases_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = a_study(24)
+    with in_background(study, tmp_path / "a.db", a_key(tmp_path)) as (url, service):
+        for path in ("live", "ready", "health"):
+            assert httpx.get(f"{url}/{path}").status_code == httpx.head(f"{url}/{path}").status_code == 200
+        assert service.releases() == "ok"
+        metrics = httpx.get(f"{url}/metrics").text
+        for name in ("batch_age_seconds", "batch_resolved", "in_flight", "guests_total", "lease_held"):
+            assert f"\ndiscreet_{name} " in metrics, name
+        httpx.post(f"{url}/places", json={"ticket": "none"})
+        assert 'discreet_refusals_total{reason="foreign"} 1' in httpx.get(f"{url}/metrics").text
+        service._whole = service.turn, service.io.monotonic() - 10.0
+        assert service.releases() == "waiting"
+        service._whole = service.turn, service.io.monotonic() - 61.0
+        assert service.releases() == "late"
+        with monkeypatch.context() as patch:
+            patch.setattr(service.store, "lease_end", lambda: service.io.now() - 16.0)
+            patch.setattr(service, "_made", service.io.monotonic() - 16.0)
+            assert service.releases() == "stopped"
+            assert httpx.get(f"{url}/health").status_code == 503
+            assert httpx.get(f"{url}/ready").status_code == 200
+        with monkeypatch.context() as patch:
+            patch.setattr(service, "shown", (b"", ""))
+            assert httpx.get(f"{url}/ready").status_code == 503
 
 
 def test_a_client_asks_again_after_a_pause() -> None:

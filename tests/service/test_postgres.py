@@ -190,13 +190,16 @@ def test_a_lease_is_taken_while_people_answer(url: str) -> None:
 
 
 def test_two_processes_close_batches_by_resolved_reservations(url: str) -> None:
-    """Eight threads of two processes ask, answer or withdraw at once, each request often: sizes are exact."""
+    """Eight threads of two processes ask, answer or withdraw at once, each request often: sizes are exact.
+
+    An operator pauses, resumes and extends in the meantime.
+    """
     study = a_study(400, serving={"close": "resolved", "in_flight_least": 40})
     first, second = Store(url), Store(url)
     begin_study(study, first)
     second.batches = study.batches(second.close_rule(), second.begun())
     admission, writer = CentralAdmission(study.layout), a_writer(study, first)
-    tickets = first.new_tickets(400)
+    *tickets, spare = first.new_tickets(401)
     stop = threading.Event()
 
     def one(at: int) -> int:
@@ -208,7 +211,7 @@ def test_two_processes_close_batches_by_resolved_reservations(url: str) -> None:
                 store.admit([ticket], time.time(), 60.0),
                 second.admit([ticket], time.time(), 60.0),
             )
-            if placed.status == "full":
+            if placed.status in ("full", "paused"):
                 time.sleep(0.005)
                 continue
             assert again.plan == placed.plan
@@ -227,8 +230,21 @@ def test_two_processes_close_batches_by_resolved_reservations(url: str) -> None:
             if not writer.step():
                 time.sleep(0.002)
 
-    thread = threading.Thread(target=steps)
+    def operate() -> None:
+        seconds = 60.0
+        while not stop.is_set():
+            first.act("pause", 60.0)
+            said = second.admit([ReservationRequest(hashed(spare))], time.time(), 60.0)[0].status
+            paused.append(said)
+            second.act("resume", 60.0)
+            seconds += 1.0
+            assert first.act("extend", 60.0, seconds).extended == seconds
+            time.sleep(0.05)
+
+    paused = list[str]()
+    thread, operator = threading.Thread(target=steps), threading.Thread(target=operate)
     thread.start()
+    operator.start()
     try:
         with ThreadPoolExecutor(8) as pool:
             plans = list(pool.map(one, range(400)))
@@ -239,6 +255,10 @@ def test_two_processes_close_batches_by_resolved_reservations(url: str) -> None:
     finally:
         stop.set()
         thread.join()
+        operator.join()
+    assert "paused" in paused
+    assert set(paused) <= {"paused", "over"}
+    assert len(first.acts()) == 3 * len(paused)
     rule = first.batches
     assert rule is not None
     parts = [second.batch(turn) for turn in range(study.releases)]

@@ -222,7 +222,7 @@ def test_the_check_is_made_when_the_place_is_given() -> None:
     ticket = {"id": 1, "person": 5, "state": 1, "plan": 1, "due": 9.0, "nonce": None}
     plan = {"number": 1, "turn": 0, "users": 4, "placed": 1, "came": 0, "absent": 0, "opened": 0.0}
     people = Returning(Participation(1, 1), {5: {"taken": 1, "last_batch": 0}}, {5: {1}})
-    batch = Requests([plan], {b"t": ticket}, set(), False, 1.0, 9.0, 9.0, None, people)
+    batch = Requests([plan], {b"t": ticket}, set(), False, 1.0, 9.0, 9.0, people=people)
     assert batch.answer(TicketMessage(b"t", 1, b"n" * 16, b"")).status == "counted"
     assert people.changed == {5}
 

@@ -20,7 +20,7 @@ from discreet.device.http_client import Client, PlanReservation, Turned
 from discreet.device.published_device import device_from_bytes
 from discreet.ledger.signatures import is_valid
 from discreet.service import database as stores
-from discreet.service.app import Door, Service, application
+from discreet.service.app import Door, Service, ServiceError, application
 from discreet.service.batch_sums import ShuffledBatches
 from discreet.service.database import ReservationRequest as Asked
 from discreet.service.database import StaleWriter, Store, hashed
@@ -130,6 +130,26 @@ class Parties:
 def parties(tmp_path: Path) -> Parties:
     """Of a study where half of a batch's flips are enough."""
     return Parties(tmp_path, privatizer=LENIENT)
+
+
+class Posted:
+    """A request of an operator's system to the shuffler."""
+
+    def __init__(self, token: str, body: Any) -> None:
+        self.headers, self._body = {"authorization": f"Bearer {token}"}, json.dumps(body).encode()
+
+    async def stream(self) -> Any:
+        yield self._body
+
+
+def test_the_shuffler_takes_no_pseudonyms(parties: Parties) -> None:
+    """It sees single messages, and a pseudonym could tell whose they are."""
+    token = parties.shuffler.store.new_token()
+    ask = lambda body: asyncio.run(parties.shuffler.issued(Posted(token, body)))  # type: ignore[arg-type]  # noqa: E731
+    assert ask({"count": 2}).status_code == 201
+    with pytest.raises(ServiceError, match="malformed") as told:
+        ask({"persons": ["a"]})
+    assert "must be left out with a shuffler" in told.value.words
 
 
 def test_only_sums_reach_the_service_and_no_message_outlives_its_batch(parties: Parties) -> None:

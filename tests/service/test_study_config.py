@@ -123,7 +123,8 @@ def test_the_identity_is_of_all_that_a_database_is_made_for() -> None:
         service={"key": "other.key", "origins": ["http://localhost:5"]}, rehearsal={"env": "riverswim"}
     )
     assert same.identity == a_study().identity
-    others = [a_study(users=41), a_study(trust="local"), a_study(people={"answer_within": 5.0})]
+    assert a_study(people={"answer_within": 5.0}).identity == a_study().identity  # it can become longer
+    others = [a_study(users=41), a_study(trust="local"), a_study(people={"closes_after": 5000.0})]
     others += [a_study().for_dry_run(), a_study().for_dry_run(10)]
     assert len({one.identity for one in (a_study(), *others)}) == 6
 

@@ -48,8 +48,7 @@ def judge(
         typer.Option(
             "--set",
             help="KEY=VALUE: cap of weights (default: 10); expected, a guess of the mean reward; least, the "
-            "smallest logged probability; level; rows=mean for users with several rows. All are public. "
-            "Repeatable.",
+            "smallest logged probability; level; rows=mean if users have several. All public. Repeatable.",
         ),
     ] = None,
     ledger: LedgerOption = None,

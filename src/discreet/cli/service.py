@@ -56,6 +56,13 @@ StayOption = Annotated[
 OperatorOption = Annotated[
     bool, typer.Option("--operator", help="Print a new operator's token for POST /tickets, and exit.")
 ]
+StudiesArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="STUDY...", help="The study file (TOML; docs/service.md). Several: /NAME each."),
+]
+WithdrawOption = Annotated[
+    str | None, typer.Option("--withdraw", help="Withdraw the user with this ticket, and exit.")
+]
 RotateOption = Annotated[
     bool, typer.Option("--rotate-key", help="Replace the service's key by a new one, and exit.")
 ]
@@ -86,7 +93,7 @@ ServiceKeyOption = Annotated[
 
 @command
 def serve(
-    study: Annotated[Path, typer.Argument(help="The study file (TOML; docs/service.md).")],
+    studies: StudiesArgument,
     database: DatabaseOption = None,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8080,
@@ -96,6 +103,7 @@ def serve(
     tickets: TicketsOption = None,
     persons: PersonsOption = None,
     operator: OperatorOption = False,
+    withdraw: WithdrawOption = None,
     new_head: NewHeadOption = False,
     migrate: MigrateOption = False,
     rotate_key: RotateOption = False,
@@ -112,7 +120,7 @@ def serve(
         raise ValueError("--recovery-key: must be given with --rotate-key")
     _at_most_one(
         check=check, dry_run=dry_run, tickets=tickets, persons=persons, operator=operator, new_head=new_head,
-        migrate=migrate, rotate_key=rotate_key,
+        migrate=migrate, rotate_key=rotate_key, withdraw=withdraw,
     )  # fmt: skip
     if stay < 0 or (stay and dry_run is None):
         raise ValueError(f"--stay = {stay}: must be a number of seconds, with --dry-run")
@@ -120,30 +128,32 @@ def serve(
     from discreet.service import server as running
     from discreet.service.study_config import read_study
 
-    found = read_study(study, tuple(plugin or ()))
+    if len(studies) > 1:
+        own = any(
+            (database, check, dry_run, tickets, persons, operator, new_head, migrate, rotate_key, withdraw)
+        )
+        _serve_all(studies, host, port, accept_learner, tuple(plugin or ()), alone=own)
+        return
+    found = read_study(studies[0], tuple(plugin or ()))
     where = running.database_of(found, database)
     if check:
         _print_statement(found, as_json)
-        return
-    if dry_run is not None:
+    elif dry_run is not None:
         _run_dry(found, dry_run, stay, as_json)
-        return
-    if new_head or migrate:
+    elif new_head or migrate:
         (_begin_head if new_head else _migrate)(found, where)
-        return
-    if rotate_key:
+    elif withdraw is not None:
+        _withdraw(found, where, withdraw, as_json)
+    elif rotate_key:
         _rotate(found, where, recovery_key)
-        return
-    if tickets is not None or operator or persons is not None:
-        if found.shuffled:
-            raise ValueError("--tickets, --persons, --operator: are of `discreet shuffler` in this study")
-        _issue(running.opened(found, where), tickets, as_json, persons)
-        return
-    shown = running.without_password(where)
-    running.serve(
-        found, where, host, port, lambda url: say(f"discreet: {found.name} at {url}, database {shown}"),
-        accept_learner=accept_learner,
-    )  # fmt: skip
+    elif tickets is not None or operator or persons is not None:
+        _issue_of_service(found, where, tickets, as_json, persons)
+    else:
+        shown = running.without_password(where)
+        running.serve(
+            found, where, host, port, lambda url: say(f"discreet: {found.name} at {url}, database {shown}"),
+            accept_learner=accept_learner,
+        )  # fmt: skip
 
 
 @command
@@ -198,6 +208,32 @@ def shuffler(
         found, where, running.shuffler_key_at(file, make=False), service, service_key, host, port,
         lambda url: say(f"discreet: shuffler of {found.name} at {url}, database {shown}"),
     )  # fmt: skip
+
+
+def _serve_all(
+    files: list[Path], host: str, port: int, accept_learner: bool, plugins: tuple[str, ...], *, alone: bool
+) -> None:
+    """Serve several studies. Key and database of each study are in the folder of its file.
+
+    alone : True if an option was given that is for one study.
+    """
+    if alone:
+        raise ValueError(
+            "study files: must be one study file with options other than --host, --port, --plugin and "
+            "--accept-learner"
+        )
+    from discreet.service import server as running
+    from discreet.service.embedding import slugs
+    from discreet.service.study_config import read_study
+
+    studies = {}
+    for name, file in zip(slugs(files), files, strict=True):
+        found = read_study(file, plugins)
+        studies[name] = found, running.database_of(found, None)
+    names = ", ".join(f"/{name}" for name in studies)
+    running.serve_all(
+        studies, host, port, lambda url: say(f"discreet: {names} at {url}"), accept_learner=accept_learner
+    )
 
 
 def _at_most_one(**given: object) -> None:
@@ -302,6 +338,46 @@ def _migrate(study: Study, database: str) -> None:
     say(f"discreet: the tables have version {SCHEMA} now (before: {before})")
     if copy is not None:
         say(f"discreet: {copy} is the database before; it can hold messages: delete it when all is well")
+
+
+def _issue_of_service(
+    study: Study, database: str, tickets: int | None, as_json: bool, persons: Path | None
+) -> None:
+    """Create and print tickets, or an operator's token, of a service."""
+    from discreet.service import server as running
+
+    if study.shuffled:
+        raise ValueError("--tickets, --persons, --operator: are of `discreet shuffler`, under shuffle trust")
+    _issue(running.opened(study, database), tickets, as_json, persons)
+
+
+def _withdraw(study: Study, database: str, ticket: str, as_json: bool) -> None:
+    """Withdraw the user with a ticket, and print the result. Raises ``ValueError`` if it is too late."""
+    from discreet.service import server as running
+    from discreet.service.database import WithdrawalRequest, hashed
+    from discreet.service.system_io import SYSTEM
+
+    if study.shuffled:
+        raise ValueError("--withdraw: users of a shuffler withdraw there (POST /withdrawals)")
+    store = running.opened(study, database)
+    try:
+        now = store.clocked(SYSTEM).now()
+        request = WithdrawalRequest(hashed(ticket))
+        (result,) = store.admit([request], now, study.answer_within, study.closes_after)
+    finally:
+        store.close()
+    words = {
+        "foreign": "must be a ticket of this study",
+        "placeless": "must have a place; nothing was sent with this ticket",
+        "counted": "must be of the open batch; the message is counted, and a sum cannot be changed",
+        "over": "must be of the open batch; the study is over",
+    }
+    if result.status != "withdrawn":
+        raise ValueError(f"--withdraw: {words.get(result.status, result.status)}")
+    if as_json:
+        print_json({"status": result.status})
+    else:
+        say("discreet: withdrawn; no sum contains a message of this ticket, and none will")
 
 
 def _issue(store: Store, tickets: int | None, as_json: bool, persons: Path | None = None) -> None:

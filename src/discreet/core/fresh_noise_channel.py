@@ -6,7 +6,7 @@ Derivation: :mod:`discreet.core.correlated_noise.decaying_sum`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -28,11 +28,6 @@ class FreshNoiseChannel(ExactChannel):
     """
 
     streams: ClassVar[tuple[str, ...]] = ("decaying",)
-
-    @property
-    def separate_noise(self) -> bool:
-        """True, because each measurement has separate noise."""
-        return True
 
     def start(self) -> State:
         """Return the state before the first user.
@@ -71,6 +66,15 @@ class FreshNoiseChannel(ExactChannel):
         estimand: Literal["sum", "weighted"] = "weighted" if decay else "sum"
         estimates = self.estimates(fresh, laws, estimand, covers, effective)
         return Measurement(estimates, decay, gain), {"forgotten": forgets, "weights": weights}
+
+    def add_late(self, s: ChannelSession, records: Any) -> None:
+        """Add checked records of users who were counted as absent.
+
+        Each record is in one batch, so the privacy loss is that of a user who was not absent.
+        """
+        # one statement, as in add_absent; add_many counts the users again
+        s._users, s._absent = s._users - len(records), s._absent - len(records)
+        self.add_many(s, records)
 
     def forgets(self, s: ChannelSession, n: int) -> bool:
         """Return True if the release after n users closes the stream of all users so far."""

@@ -68,11 +68,6 @@ class Channel(ABC):
     record: ClassVar[type] = Trajectory  # type of one user's record
     records: ClassVar[type] = Trajectories  # type of the records of many users
 
-    @property
-    def separate_noise(self) -> bool:
-        """True if each batch has separate noise that does not depend on the number of records."""
-        return False
-
     # ------------------------------------------------------------------------------- state
     @abstractmethod
     def start(self) -> State:
@@ -172,16 +167,8 @@ class Channel(ABC):
         """Count the users of checked records, and then add all records."""
 
     def add_late(self, s: ChannelSession, records: Trajectories) -> None:
-        """Add checked records of users who were counted as absent.
-
-        Each record is in one batch, so the privacy loss is that of a user who was not absent. Raises
-        ``ValueError`` unless each batch has separate noise.
-        """
-        if not self.separate_noise:
-            raise ValueError("late = True: must be False without separate noise for each batch")
-        # one statement, as in add_absent; add_many counts the users again
-        s._users, s._absent = s._users - len(records), s._absent - len(records)
-        self.add_many(s, records)
+        """Add checked records of users who were counted as absent. Raises ``ValueError`` by default."""
+        raise ValueError("late = True: must be False without separate noise for each batch")
 
     def add_absent(self, s: ChannelSession, users: int) -> None:
         """Count users who sent nothing."""

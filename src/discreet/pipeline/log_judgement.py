@@ -282,16 +282,9 @@ def _read(
     columns = schema.columns
     table = _table(places, sorted(wanted), schema)
     rows = table.num_rows
-    owner = None
-    if several:
-        owner = _owners(table, columns.user)
-    elif identified and pc.count_distinct(table[columns.user], mode="all").as_py() < rows:
-        raise DataError(
-            f"column {columns.user!r}: a {schema.unit} has several rows: use their mean (rows = mean), or "
-            f'declare unit = "{IMPRESSION}" and leave this column out of the log (then the guarantee is for '
-            f"one row, and rows of one {schema.unit} must be independent draws)",
-            {"repeated step": rows}, ("repeated step", 0),
-        )  # fmt: skip
+    owner = _owners(table, columns.user) if several else None
+    if identified and not several:
+        _check_single(table, schema)
     plain = {one: table[one] for one in table.column_names if one != chosen or one in schema.context.read}
     if owner is not None:  # checks the names of users, with one row of each
         first = np.unique(owner, return_index=True)[1]
@@ -328,9 +321,7 @@ def _read(
 
 
 def _owners(table: pa.Table, name: str) -> Ints:
-    """Return the (n,) number of each row's user. Raises an error if the column or a cell is missing."""
-    if name not in table.column_names:
-        raise ValueError(f"{name!r}: must be a column of the log with rows = 'mean'")
+    """Return the (n,) number of each row's user. Raises ``DataError`` if a cell is missing."""
     column = table[name].combine_chunks()
     if column.null_count:
         words = f"column {name!r}: {column.null_count} rows name no user"
@@ -339,6 +330,18 @@ def _owners(table: pa.Table, name: str) -> Ints:
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.combine_chunks()
     return np.asarray(coded.indices.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _check_single(table: pa.Table, schema: Schema) -> None:
+    """Raise ``DataError`` if a user has several rows."""
+    name, rows = schema.columns.user, table.num_rows
+    if pc.count_distinct(table[name], mode="all").as_py() < rows:
+        raise DataError(
+            f"column {name!r}: a {schema.unit} has several rows: use their mean (rows = mean), or declare "
+            f'unit = "{IMPRESSION}" and leave this column out of the log (then the guarantee is for one row, '
+            f"and rows of one {schema.unit} must be independent draws)",
+            {"repeated step": rows}, ("repeated step", 0),
+        )  # fmt: skip
 
 
 def _one_step(schema: Schema, rows: int) -> dict[str, Any]:
@@ -583,9 +586,30 @@ def _estimates(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _people(facts: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the sentence about the number of units, and the condition on their draws."""
+    unit = facts["unit"]
+    if _several(facts):
+        people = (
+            f"{unit.capitalize()}s: {facts['users']:,}. A mean reward is the mean over {unit}s of the mean "
+            f"over their rows, so a {unit} with many rows counts like one with a single row."
+        )
+        condition = (
+            f"{unit}s are independent draws. What was done changes neither the later rows of a {unit} nor "
+            f"their number. Rows of one {unit} can be correlated."
+        )
+    else:
+        people = f"Decisions: {facts['users']:,}, one for each {unit}."
+        condition = (
+            "rows are independent draws. If an action was drawn once for several rows, or rows are copies, "
+            "intervals are too narrow."
+        )
+    return people, condition
+
+
 def _page(facts: Mapping[str, Any], schema: Schema) -> str:
     """Return the content of ``judgement.md``, from the facts and the schema only."""
-    question, unit, several = facts["question"], facts["unit"], _several(facts)
+    question, unit = facts["question"], facts["unit"]
     exact = LogQuestion(**question).exact
     word = unit if facts["identified"] else f"person with one {unit}"
     doc = release_document({**facts, "unit": word})
@@ -608,21 +632,7 @@ def _page(facts: Mapping[str, Any], schema: Schema) -> str:
             f"{POLICY_JSON} is a copy. The guarantee above does not cover it. It states: "
             f"{facts['policy']['privacy']}"
         )
-    if several:
-        people = (
-            f"{unit.capitalize()}s: {facts['users']:,}. A mean reward is the mean over {unit}s of the mean "
-            f"over their rows, so a {unit} with many rows counts like one with a single row."
-        )
-        condition = (
-            f"{unit}s are independent draws. What was done changes neither the later rows of a {unit} nor "
-            f"their number. Rows of one {unit} can be correlated."
-        )
-    else:
-        people = f"Decisions: {facts['users']:,}, one for each {unit}."
-        condition = (
-            "rows are independent draws. If an action was drawn once for several rows, or rows are copies, "
-            "intervals are too narrow."
-        )
+    people, condition = _people(facts)
     lines = [
         f"# A policy, judged by a log: {facts['dataset']}",
         "",
@@ -632,8 +642,8 @@ def _page(facts: Mapping[str, Any], schema: Schema) -> str:
         *_estimates(facts),
         f"- {cap}",
         f"- Forecast before the release: {forecast_sentence(ahead, schema, facts['level'])}",
-        f"- What was released: noisy sums over {unit}s of {'means of ' if several else ''}w y, w, y, w^2 y "
-        "and w^2, where w is the weight and y the reward.",
+        f"- What was released: noisy sums over {unit}s of {'means of ' if _several(facts) else ''}w y, w, y, "
+        "w^2 y and w^2, where w is the weight and y the reward.",
         "- Condition: probabilities in the log are right, and actions were drawn with them. Only the mean "
         "weight tests this: wrong ones can pass. With right ones, it differs by chance by 4 standard "
         "deviations in less than 1 of 10 000 judgements.",

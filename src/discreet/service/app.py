@@ -7,6 +7,7 @@ request does not repeat any content of the request. Requests are not logged.
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import inspect
 import logging
@@ -31,6 +32,7 @@ from discreet.ledger.signatures import PrivateKey
 from discreet.names import __version__
 from discreet.service import encoding as codec
 from discreet.service import openapi as described
+from discreet.service.activity import GIVEN, Activity
 from discreet.service.batch_sums import opened_sum, written_sum
 from discreet.service.connection_limits import HEAD_BYTES
 from discreet.service.database import AnyRequest, RequestResult, StaleWriter, Store, TicketMessage, hashed
@@ -47,9 +49,9 @@ from discreet.service.message_validation import (
     place_of,
     withdrawal_of,
 )
-from discreet.service.operator_page import POLICY, page, trouble_page
+from discreet.service.operator_page import POLICY, operation_section, page, trouble_page
 from discreet.service.participant_statement import make_participant_statement
-from discreet.service.release_chain import head_of
+from discreet.service.release_chain import OldDatabase, head_of
 from discreet.service.release_worker import LEASE, Writer
 from discreet.service.study_config import MOST_RELEASES, Study
 from discreet.service.system_io import SYSTEM, Io
@@ -64,6 +66,7 @@ MOST_ISSUED = 10_000  # Largest number of tickets that one request can create.
 BODY_SECONDS = 10.0  # Seconds within which the body of a request must arrive.
 MOST_SECONDS = 366 * 86_400.0  # Largest time to answer to which an operator can extend.
 MOST_AFTER = 3600  # Largest number of seconds in the header Retry-After.
+LATE = 60.0  # Seconds after which a complete batch without a release is late.
 _PAUSED_AFTER = 60.0  # Seconds in the header Retry-After while the study is paused.
 _POLL = 0.2  # Seconds between two checks for changes by other processes.
 _SWEEP = 0.02  # Seconds between two removals of counted messages; a removal blocks other requests.
@@ -162,6 +165,14 @@ class Service:
         self._state(store.standing().stays(study.answer_within))
         self._tasks: list[asyncio.Task[None]] = []
         self.failed = ""  # reason why no more releases are made
+        self._stopped = False  # True if the database is older than its head
+        self.activity = Activity(io)
+        self._made = self.io.monotonic()  # time at which this object was made
+        self._whole: tuple[int, float] | None = None  # turn of a complete batch, and since when it is known
+        self._make_metrics()
+
+    def _make_metrics(self) -> None:
+        """Make the metrics of this process."""
         self.registry = CollectorRegistry()
         self.messages = Counter(
             "discreet_messages", "Messages by what became of them", ["outcome"], registry=self.registry
@@ -189,6 +200,19 @@ class Service:
             "discreet_tickets", "Requests for tickets, by what became of them", ["outcome"],
             registry=self.registry,
         )  # fmt: skip
+        self.refusals = Counter(
+            "discreet_refusals", "Refused requests, by reason", ["reason"], registry=self.registry
+        )
+        self.guests = Counter("discreet_guests", "Requests that found no place", registry=self.registry)
+        self._now_gauges = {
+            name: Gauge(f"discreet_{name}", words, registry=self.registry)
+            for name, words in (
+                ("batch_age_seconds", "Time since the newest plans opened"),
+                ("batch_resolved", "People of the open batch who answered or are absent"),
+                ("in_flight", "People who took a place and have not answered"),
+                ("lease_held", "1 where this process makes releases"),
+            )
+        }
         self._counted = {
             "/messages": self.messages, "/places": self.given, "/sums": self.sums, "/tickets": self.ticketed,
         }  # fmt: skip
@@ -258,6 +282,15 @@ class Service:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.io.in_thread(self.writer.release_lease)
 
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start the service, and stop it at the end."""
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.stop()
+
     def _hold(self) -> None:
         held = self.writer.hold()
         self.holds.set(held)
@@ -273,6 +306,7 @@ class Service:
             try:
                 await self.io.in_thread(self._hold)
             except Exception as error:  # the next round tries again
+                self.activity.fail(f"the lease could not be kept: {cause(error)}")
                 log.error("the lease could not be kept: %s", cause(error))
 
     async def _turns(self) -> None:
@@ -293,12 +327,15 @@ class Service:
                     await self.io.in_thread(self._hold)
                     if self.takes_people:
                         await self.io.in_thread(self._expire)
+                    await self.io.in_thread(self._watch)
                 await self.io.in_thread(self._turn)
             except StaleWriter:
                 self.holds.set(0)
             except Exception as error:  # the next round tries again; the operator's page and /health report
                 # the failure
                 self.failed = cause(error)
+                self._stopped = isinstance(error, OldDatabase)
+                self.activity.fail(self.failed)
                 log.error(
                     "no %s could be made: %s",
                     "release" if isinstance(self.writer, Writer) else "sum",
@@ -311,7 +348,7 @@ class Service:
         self.writer.step()
         self.bad.inc(self.writer.refused - before)
         self.refresh()
-        self.failed = ""
+        self.failed, self._stopped = "", False
         if not self._clean:
             self._clean = self.store.sweep() == 0
         rule = self.store.batches
@@ -402,8 +439,17 @@ class Service:
 
     def count(self, path: str, reason: str) -> None:
         """Count a rejected request to the given address."""
-        if path in self._counted:
-            self._counted[path].labels(reason).inc()
+        self._outcome(self._counted.get(path), reason)
+
+    def _outcome(self, counter: Any, status: str) -> None:
+        """Count the result of a request."""
+        if counter is not None:
+            counter.labels(status).inc()
+        self.activity.add(status)
+        if status == "full":
+            self.guests.inc()
+        elif status not in GIVEN:
+            self.refusals.labels(status).inc()
 
     async def put(self, requests: list[AnyRequest]) -> list[RequestResult]:
         """Store requests and return their results. Raises :class:`ServiceError` if the database is too slow
@@ -437,10 +483,10 @@ class Service:
             await self._known([table])
             checked = self._checked(table)
             if isinstance(checked, Malformed):
-                self.messages.labels(checked.reason).inc()
+                self._outcome(self.messages, checked.reason)
                 return _refused(checked.reason, str(checked))
             (result,) = await self.put([checked])
-            self.messages.labels(result.status).inc()
+            self._outcome(self.messages, result.status)
             self.seconds.observe(self.io.monotonic() - begun)
             if result.status != "counted":
                 return _refused(result.status)
@@ -460,7 +506,7 @@ class Service:
                 counted = result.status == "counted"
                 more = {"plan": result.plan} if counted else {"words": _WORDS[result.status]}
                 said.append({"status": result.status, **more})
-            self.messages.labels(said[-1]["status"]).inc()
+            self._outcome(self.messages, said[-1]["status"])
         self.seconds.observe(self.io.monotonic() - begun)
         return _json(202, {"results": said})
 
@@ -517,7 +563,7 @@ class Service:
         try:
             if many is None:
                 (result,) = await self.put([place_of(table)])
-                self.given.labels(result.status).inc()
+                self._outcome(self.given, result.status)
                 if result.status == "again":
                     words = {"reason": "again", "words": _WORDS["again"], "release": result.release}
                     return _json(_CODES["again"], words)
@@ -536,7 +582,7 @@ class Service:
         results = await self.put(asked)
         await self._published(results)
         for result in results:
-            self.given.labels(result.status).inc()
+            self._outcome(self.given, result.status)
             if result.status == "placed":
                 said.append({"status": "placed", "plan": result.plan, "seconds": result.seconds})
             else:
@@ -591,7 +637,7 @@ class Service:
             made = await self.io.in_thread(*asked)
         except ValueError as error:
             raise ServiceError("malformed", str(error)) from None
-        self.ticketed.labels("issued").inc()
+        self._outcome(self.ticketed, "issued")
         return _json(201, {"tickets": made})
 
     async def operated(self, request: Request, verb: str) -> Response:
@@ -611,7 +657,8 @@ class Service:
             words = f"answer_within: must be at least {standing.stays(stays):g}, which users were told"
             raise ServiceError("malformed", words)
         await self.io.in_thread(self.refresh)
-        log.info("operator: %s%s", verb, "" if seconds is None else f" to {seconds:g} seconds")
+        more = "" if seconds is None else f" to {seconds:g} seconds"
+        log.info("operator of %s: %s%s", self.study.name, verb, more)
         return _json(200, {"paused": standing.paused, "answer_within": standing.stays(stays)})
 
     def _longer(self, seconds: Any) -> float:
@@ -631,8 +678,55 @@ class Service:
         """Handle GET /metrics, which needs a token with the rule "clock": counts of answers are private."""
         if self.study.every is not None:
             await self._check_operator(request)
+        await self.io.in_thread(self._gauge)
         shown = generate_latest(_Uncreated(self.registry))
         return Response(shown, 200, media_type="text/plain; version=0.0.4")
+
+    def _gauge(self) -> None:
+        """Set the metrics of the open batch."""
+        found = self.store.open_batch(self.turn, self.io.now())
+        values = (found.age, found.resolved, found.in_flight, self.writer.token is not None)
+        for gauge, value in zip(self._now_gauges.values(), values, strict=True):
+            gauge.set(value)
+
+    async def operator_page(self, request: Request) -> Response:
+        """Handle GET /operator: the page of the study, with a section that needs an operator's token.
+
+        A browser asks for the token as a password. Commands accept no password, because a browser would also
+        send it with a request that another site makes.
+        """
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        try:
+            if kind.lower() == "basic":
+                given = base64.b64decode(given, validate=True).decode().partition(":")[2]
+        except ValueError:
+            given = ""
+        if not await self.io.in_thread(self.store.knows_token, given.strip()):
+            response = _refused("unauthorized")
+            response.headers["WWW-Authenticate"] = 'Basic realm="operator"'
+            return response
+        return await self.front(operation=True)
+
+    async def front(self, *, operation: bool = False) -> Response:
+        """Handle GET /. operation : True to show the operator's section too."""
+        study, code = self.study, 200
+
+        def made() -> str:
+            more = operation_section(self.store, self.activity, self.io.now()) if operation else ""
+            return page(study, self.store, self.content, self.failed, more)
+
+        try:
+            text = await self.io.in_thread(made)
+        except SQLAlchemyError as error:
+            text, code = trouble_page(study, cause(error)), 503
+        headers = {
+            "Content-Security-Policy": POLICY,
+            "X-Frame-Options": "DENY",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+        }
+        return Response(text, code, headers, "text/html; charset=utf-8")
 
     async def plan(self, request: Request) -> Response:
         """Handle GET /plan."""
@@ -679,15 +773,47 @@ class Service:
         rows = await self.io.in_thread(self.store.key_rows)
         return _json(200, {"identity": self.study.identity, "keys": rows}, {"Cache-Control": "no-cache"})
 
+    def _watch(self) -> None:
+        """Note since when the batch of the newest release is complete."""
+        turn = self.turn
+        if self.over or turn < 0 or not self.store.is_whole(turn):
+            self._whole = None
+        elif self._whole is None or self._whole[0] != turn:
+            self._whole = turn, self.io.monotonic()
+
+    def releases(self) -> str:
+        """Return the state of releases: "ok", "waiting" (for the next release), "late" or "stopped"."""
+        without = min(self.io.now() - self.store.lease_end(), self.io.monotonic() - self._made)
+        if self._stopped or (not self.over and without > 3 * LEASE):
+            return "stopped"
+        if self._whole is None:
+            return "ok"
+        turn, since = self._whole
+        rule = self.store.batches
+        settling = 0.0 if rule is None or not rule.opens(turn) else rule.opens(turn) - rule.closes(turn)
+        return "late" if self.io.monotonic() - since > LATE + settling else "waiting"
+
+    async def _answers(self) -> bool:
+        """Return True if the database answers within a second."""
+        try:
+            async with asyncio.timeout(1.0):
+                await self.io.in_thread(self.store.about)
+        except Exception:  # a database driver can raise any exception
+            return False
+        return True
+
+    async def ready(self) -> Response:
+        """Handle GET /ready."""
+        good = bool(self.shown[0]) and await self._answers()
+        return _json(200 if good else 503, {"ready": good})
+
     async def healthy(self) -> Response:
         """Handle GET /health."""
-        try:
-            await self.io.in_thread(self.store.about)
-            database = True
-        except Exception:  # a database driver can raise any exception
-            database = False
-        good = database and not self.failed
+        database = await self._answers()
+        releases = await self.io.in_thread(self.releases) if database else "stopped"
+        good = database and not self.failed and releases != "stopped"
         health = {
+            "releases": releases,
             "status": "ok" if good else "failing", "version": __version__, "turn": self.turn,
             "over": self.over, "database": database,
             "makes_releases": self.writer.token is not None, "failed": self.failed,
@@ -698,6 +824,12 @@ class Service:
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def unknown() -> Response:
+    """Return the answer to a request for an unknown address."""
+    return _refused("unknown")
 
 
 def _head(scope: Scope) -> int:
@@ -746,7 +878,8 @@ class Door:
 def _error_response(service: Service, request: Request, error: ServiceError | SQLAlchemyError) -> Response:
     """Count a failed request, and return its answer."""
     reason = error.reason if isinstance(error, ServiceError) else "busy"
-    service.count(request.url.path, reason)
+    root = getattr(request, "scope", {}).get("root_path", "")
+    service.count(request.url.path.removeprefix(root), reason)
     if isinstance(error, ServiceError):
         return _refused(reason, error.words)
     log.error("the database does not answer: %s", cause(error))
@@ -773,8 +906,9 @@ class Lane:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection's request."""
-        short = self._short.get((scope.get("method", ""), scope.get("path", "")))
-        if short is None or scope["type"] != "http" or scope.get("root_path"):
+        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        short = self._short.get((scope.get("method", ""), path))
+        if short is None or scope["type"] != "http":
             await self._inside(scope, receive, send)
             return
         request = Request(scope, receive)
@@ -866,19 +1000,11 @@ def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:
-        study, code = service.study, 200
-        try:
-            text = await service.io.in_thread(page, study, service.store, service.content, service.failed)
-        except SQLAlchemyError as error:
-            text, code = trouble_page(study, cause(error)), 503
-        headers = {
-            "Content-Security-Policy": POLICY,
-            "X-Frame-Options": "DENY",
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
-            "Cache-Control": "no-store",
-        }
-        return Response(text, code, headers, "text/html; charset=utf-8")
+        return await service.front()
+
+    @app.get("/operator", include_in_schema=False)
+    async def operator_page(request: Request) -> Response:
+        return await service.operator_page(request)
 
 
 def _handle_errors(app: FastAPI, service: Service) -> None:
@@ -934,6 +1060,14 @@ def _own_state(app: FastAPI, service: Service, texts: described.Texts) -> None:
     async def statement() -> Response:
         return Response(service.statement, 200, media_type="application/json")
 
+    @app.get("/live", **texts.live)
+    async def live() -> Response:
+        return _json(200, {"live": True})
+
+    @app.get("/ready", **texts.ready)
+    async def ready() -> Response:
+        return await service.ready()
+
     @app.get("/health", **texts.health)
     async def health() -> Response:
         return await service.healthy()
@@ -948,11 +1082,8 @@ def application(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        await service.start()
-        try:
+        async with service.running():
             yield
-        finally:
-            await service.stop()
 
     app = FastAPI(
         title=f"Discreet: {service.study.name}",

@@ -108,6 +108,7 @@ __all__ = [
     "SCHEMA",
     "TABLES",
     "BatchRule",
+    "OpenBatch",
     "TicketMessage",
     "Drawn",
     "Requests",
@@ -130,6 +131,7 @@ _MANY = 500  # Largest number of values in one SQL statement.
 _AHEAD = 2
 # Largest number of messages that one transaction removes; it is small, so that each lock is short.
 _SWEPT = 500
+_DUE_SHOWN = 10  # number of reservations that the operator's page shows
 _PATIENCE_MS = 60_000  # Number of milliseconds that a connection waits for SQLite's locks.
 
 UNSPENT, PLACED, ANSWERED, ABSENT = range(4)  # status of a ticket
@@ -447,6 +449,25 @@ class Drawn:
     body: bytes
     sha256: str
     session: bytes  # exact state of the session after the release
+
+
+@dataclass(frozen=True)
+class OpenBatch:
+    """Numbers about the open batch.
+
+    Parameters
+    ----------
+    age : seconds since the newest plans were opened.
+    resolved, size : users of the batch who answered or are absent, and planned users.
+    in_flight : users who took a place and have not answered.
+    due : the next reservations that end, as pairs (row number of the ticket, time).
+    """
+
+    age: float
+    resolved: int
+    size: int
+    in_flight: int
+    due: tuple[tuple[int, float], ...]
 
 
 AnyRequest = ReservationRequest | TicketMessage | WithdrawalRequest
@@ -1130,7 +1151,8 @@ class Store:
             rows = [(row.kind, row.seconds) for row in connection.execute(_ACTS)]
             before, new = standing_of(rows), standing_of([*rows, (kind, seconds)])
             more = new.stays(stays) - before.stays(stays)
-            if more > 0.0 or new.paused != before.paused:
+            first = seconds is not None and not before.extended and seconds >= stays
+            if more > 0.0 or first or new.paused != before.paused:
                 row = {"kind": kind, "seconds": seconds, "at_turn": turn}
                 connection.execute(_acts.insert().values(row))
                 if more > 0.0:
@@ -1156,6 +1178,30 @@ class Store:
         now = self.clocked(self._io).now()
         with self._reading() as connection:
             return self._requests(connection, (), now).vacancies()
+
+    def open_batch(self, turn: int, now: float) -> OpenBatch:
+        """Return numbers about the open batch. With the rule "clock", they are for the operator only."""
+        with self._reading() as connection:
+            plans = [one for one in self._open(connection) if one["turn"] == turn]
+            due = _tickets.c.due
+            query = sql.select(_tickets.c.id, due).where(due.isnot(None)).order_by(due, _tickets.c.id)
+            waiting = connection.execute(query.limit(_DUE_SHOWN)).all()
+            count = connection.execute(sql.select(sql.func.count()).where(due.isnot(None))).scalar_one()
+        parts = plans if self.batches is None else self.batch(turn)
+        resolved = sum(one["came"] + one["absent"] for one in parts)
+        if self.batches is not None and self.batches.held_turns is not None and not self.is_whole(turn):
+            with self._reading() as connection:  # the rule "clock" counts absent users when a batch closes
+                query = sql.select(sql.func.sum(resolved_table.c.came)).where(resolved_table.c.batch == turn)
+                resolved = int(connection.execute(query).scalar() or 0)
+        size = sum(one["users"] for one in plans)
+        opened = max((float(one["opened"]) for one in plans), default=now)
+        rows = tuple((int(row.id), float(row.due)) for row in waiting)
+        return OpenBatch(max(0.0, now - opened), resolved, size, int(count), rows)
+
+    def lease_end(self) -> float:
+        """Return the time at which the lease of the process that makes releases ends."""
+        with self._reading() as connection:
+            return float(connection.execute(sql.select(_lease.c.expires)).scalar_one())
 
     def given(self) -> int:
         """Return the number of places that were given so far, in all plans."""

@@ -104,7 +104,9 @@ class Texts:
         self.statement = _statement()
         self.log = _log()
         self.keys = _keys()
-        self.health = _health()
+        self.health = _health("State of the service and of releases")
+        self.live = _health("The process answers")
+        self.ready = _health("The database answers within a second, and a plan is published")
         self.metrics = _metrics()
 
 
@@ -378,9 +380,9 @@ def _keys() -> dict[str, Any]:
     }
 
 
-def _health() -> dict[str, Any]:
+def _health(summary: str) -> dict[str, Any]:
     return {
-        "summary": "State of the service",
+        "summary": summary,
         "response_model": None,
         "responses": {
             200: _answer("The service works.", {"type": "object"}),

@@ -2,7 +2,7 @@
 
 ``pause`` stops new reservations until ``resume``. Reservations that exist keep their time, and their answers
 are accepted. ``extend`` makes ``answer_within`` longer, also for reservations that are open. It cannot become
-shorter, because users rely on the time that they know. Acts are rows of the database, so they hold for
+shorter, because users rely on the published time. Acts are rows of the database, so they hold for
 every process and after a restart. ``GET /log`` shows them.
 
 **Privacy.** An act is an event of the log, like a request for a place. The proofs of the rules "resolved" and

@@ -2,9 +2,11 @@
 
 The server sends a complete HTML page. A small script, allowed by its hash in the content security policy,
 requests the page again and replaces only changed parts. Therefore keyboard focus and scroll position do not
-change. A button stops the script. The page shows only public facts. It shows no content of messages and no
-tickets. The only times that it shows are the times of releases. With the rule "clock", nothing on it depends
-on answers.
+change. A button stops the script. The page shows no content of messages and no tickets.
+
+The page ``/`` shows only public facts. The only times that it shows are the times of releases. With the rule
+"clock", nothing on it depends on answers. The page ``/operator`` has one more section, for the operator
+alone.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from typing import Any
 import numpy as np
 
 from discreet.accounting.text.guarantee_sentences import up
+from discreet.service.activity import Activity
 from discreet.service.database import Store
 from discreet.service.encoding import policy_of
 from discreet.service.study_config import Study
 from discreet.utils.document import Block, Heading, Paragraph, Table, html_body, text_of
 
-__all__ = ["POLICY", "page", "trouble_page"]
+__all__ = ["POLICY", "operation_section", "page", "trouble_page"]
 
 _SHOWN = 12  # largest number of releases that the page shows, newest first
 _STYLE = """
@@ -57,7 +60,7 @@ button.addEventListener("click", () => {
 async function update() {
   let fresh;
   try {
-    const answer = await fetch("/", { cache: "no-store", signal: AbortSignal.timeout(9000) });
+    const answer = await fetch(location.pathname, { cache: "no-store", signal: AbortSignal.timeout(9000) });
     if (!answer.ok) throw new Error();
     fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   } catch {
@@ -296,10 +299,60 @@ def _budget(statement: Mapping[str, Any]) -> Iterator[Block]:
     )
 
 
-def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) -> str:
+def _list(caption: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]], none: str) -> Block:
+    """Return a table, or a sentence if the table has no rows."""
+    found = tuple(rows)
+    return Table(caption, head, found) if found else Paragraph(none)
+
+
+def operation_section(store: Store, activity: Activity, now: float) -> str:
+    """Return the section that only the operator sees.
+
+    It has no tickets, but row numbers of the database.
+    """
+    about = store.about()
+    batch, standing = store.open_batch(int(about["turn"]), now), store.standing()
+    hours = [
+        (hour, f"{done:,}", f"{guests:,}", said or "none") for hour, done, guests, said in activity.rows()
+    ]
+    counts = (
+        ("age of the newest plans", f"{batch.age:,.0f} s"),
+        ("answered or absent", f"{batch.resolved:,} of {batch.size:,}"),
+        ("places without an answer", f"{batch.in_flight:,}"),
+    )
+    state = "Paused: no new places are given." if standing.paused else "Not paused."
+    acts = (
+        (one["kind"], f"{one['seconds']:,g}" if one["seconds"] else "", str(one["at_turn"]))
+        for one in store.acts()
+    )
+    dues = ((str(number), _minute(due)) for number, due in batch.due)
+    programs = (
+        (str(one["at_turn"]), one["version"], f"{one['learner']} {one['learner_version']}", one["python"])
+        for one in store.programs()
+    )
+    names = ((name,) for name in store.tokens())
+    blocks: list[Block] = [
+        Heading(2, "Operation"),
+        Paragraph(state),
+        Paragraph(f"The last error of this process: {activity.error or 'none'}."),
+        Table("The open batch", ("what", "number"), counts),
+        _list("The next places that end", ("row", "time"), dues, "No place is open."),
+        _list(
+            "Requests to this process by the hour", ("hour", "done", "no place (guests)", "refused"), hours,
+            "No request since this process was started.",
+        ),
+        _list("Commands", ("command", "seconds", "release"), acts, "No command was given."),
+        _list("Versions", ("since release", "library", "learner", "Python"), programs, "None is known."),
+        _list("Tokens", ("name",), names, "There is no token."),
+    ]  # fmt: skip
+    return _html(blocks)
+
+
+def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str, operation: str = "") -> str:
     """Return the whole page as HTML.
 
     - failed : reason why no release can be made; empty if there is none.
+    - operation : result of :func:`operation_section`, only for the operator.
     """
     about, plans = store.about(), store.plans()
     turn, over = int(about["turn"]), bool(about["over"])
@@ -315,6 +368,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
     doing = Heading(2, f"What the policy {'did last' if over else 'does now'}")
     live = {
         "state": state + rehearsal,
+        "operation": operation,
         "people": _people(study, store, plans, turn, over),
         "policy": _html([doing, *_policy(store.policies(turn), study, over)]),
         "releases": _html([Heading(2, "Releases"), _releases(store, turn, study.participations > 1)]),
@@ -327,7 +381,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
     hidden: list[Block] = [Heading(2, "What no noise hides"), *map(Paragraph, statement["side_channels"])]
     parts = {
         name: f'<section id="{name}" data-live{spoken}>{content}</section>'
-        for (name, content), spoken in zip(live.items(), (' role="status"', "", "", ""), strict=True)
+        for (name, content), spoken in zip(live.items(), (' role="status"', "", "", "", ""), strict=True)
     }
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: study</title>'
@@ -335,11 +389,12 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
         f"<style>{_STYLE}</style></head><body><header><h1>{name}</h1>"
         '<button id="live" type="button" hidden>Stop updates</button>'
         '<p id="asked" role="status"></p></header><main>'
-        f"{parts['state']}{parts['people']}{_html(promised)}{parts['policy']}{parts['releases']}"
+        f"{parts['state']}{parts['operation'] if operation else ''}{parts['people']}"
+        f"{_html(promised)}{parts['policy']}{parts['releases']}"
         f"{_html(hidden)}</main><footer>"
         f"<p>Signed with the key <code>{escape(statement['key'])}</code>. "
-        '<a href="/statement">The statement</a>, <a href="/plan">the plan</a>, '
-        f'<a href="/openapi.json">the interface</a>.</p></footer><script>{_SCRIPT}</script></body></html>'
+        '<a href="statement">The statement</a>, <a href="plan">the plan</a>, '
+        f'<a href="openapi.json">the interface</a>.</p></footer><script>{_SCRIPT}</script></body></html>'
     )
 
 

@@ -7,10 +7,11 @@ import gc
 import json
 import logging
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -21,9 +22,10 @@ from sqlalchemy.engine import make_url
 from discreet.core import checks
 from discreet.ledger.signatures import PrivateKey, is_key, new_key, read_private_key, short
 from discreet.service import schema_migrations
-from discreet.service.app import Door, Lane, Service, application
+from discreet.service.app import App, Service
 from discreet.service.connection_limits import HEAD_BYTES, protocol
 from discreet.service.database import Store
+from discreet.service.embedding import Studies, asgi
 from discreet.service.frozen_mechanism import first_program, note_program
 from discreet.service.key_history import finish_rotation, rotate_key
 from discreet.service.ledger_reservation import publish, reserve
@@ -35,8 +37,8 @@ from discreet.service.system_io import SYSTEM, Io
 
 __all__ = [
     "all_in_background", "begin_new_head", "both_in_background", "database_of", "in_background", "key_of",
-    "migrate", "opened", "opened_shuffler", "rotate", "serve", "serve_shuffler", "shuffler_key_at",
-    "without_password",
+    "migrate", "opened", "opened_shuffler", "rotate", "serve", "serve_all", "serve_shuffler",
+    "shuffler_key_at", "without_password",
 ]  # fmt: skip
 
 log = logging.getLogger("discreet.service")
@@ -106,9 +108,10 @@ def opened(study: Study, database: str, io: Io = SYSTEM) -> Store:
     """
     store = Store(database, io)
     try:
+        study.adopt(store.stored_identity())
         if not _is_begun(study, store, io):
             _begin(study, store, io)
-        store.add_tables()
+        _note_time(study, store)
         store.batches = study.batches(store.close_rule(), store.begun())
         store.participation = study.participation
         if store.is_shuffler():
@@ -130,6 +133,7 @@ def migrate(study: Study, database: str) -> tuple[int, Path | None]:
     """
     store = Store(database)
     try:
+        study.adopt(store.stored_identity())
         return schema_migrations.migrate(study, store)
     finally:
         store.close()
@@ -139,6 +143,7 @@ def rotate(study: Study, database: str, recovery_key: Path | None = None) -> str
     """Replace the service's key; see :func:`discreet.service.key_history.rotate_key`."""
     store = Store(database)
     try:
+        study.adopt(store.stored_identity())
         if not _is_begun(study, store):
             raise ValueError(f"database = {without_password(database)!r}: does not hold this study")
         return rotate_key(study, store, recovery_key)
@@ -155,12 +160,21 @@ def begin_new_head(study: Study, database: str) -> tuple[Path, Path | None]:
     """
     store = Store(database)
     try:
+        study.adopt(store.stored_identity())
         head = head_of(study, store)
         if head is None or not store.created(study.identity):
             raise ValueError(f"database = {without_password(database)!r}: does not hold this study")
         return head.path, new_head(store, head)
     finally:
         store.close()
+
+
+def _note_time(study: Study, store: Store) -> None:
+    """Record the study file's time to answer, if it is the first one or longer than before."""
+    store.add_tables()
+    known = store.standing().extended
+    if study.answer_within > known:
+        store.act("extend", known or study.answer_within, study.answer_within)
 
 
 def _is_begun(study: Study, store: Store, io: Io = SYSTEM) -> bool:
@@ -203,21 +217,22 @@ def opened_shuffler(study: Study, database: str) -> Store:
         raise ValueError("privatizer: must be 'shuffle', a shuffler is for no other")
     store = Store(database)
     try:
+        study.adopt(store.stored_identity())
         if not _is_begun(study, store):
             store.create_shuffler(study.identity, first_program(study))
         elif not store.is_shuffler():
             raise ValueError("database: is that of the service; the shuffler needs one of its own, elsewhere")
-        store.add_tables()
+        _note_time(study, store)
         return store
     except BaseException:
         store.close()
         raise
 
 
-def _config(service: Service, host: str, port: int, **more: Any) -> uvicorn.Config:
+def _config(app: App, host: str, port: int, **more: Any) -> uvicorn.Config:
     logging.getLogger("discreet.service").setLevel(logging.INFO)
     return uvicorn.Config(
-        Door(Lane(service, application(service))),
+        app,
         host=host,
         port=port,
         access_log=False,  # an access log would record the times of requests, which are private
@@ -328,14 +343,43 @@ def serve(
         If the write-ahead log of a SQLite database cannot be emptied at the end, because another process
         reads it.
     """
+    serve_all({"": (study, database)}, host, port, listens, accept_learner=accept_learner)
+
+
+def serve_all(
+    studies: Mapping[str, tuple[Study, str]],
+    host: str,
+    port: int,
+    listens: Callable[[str], None] = lambda _: None,
+    *,
+    accept_learner: bool = False,
+) -> None:
+    """Run the services of several studies in this process until a signal ends it; see :func:`serve`.
+
+    studies : study and database by name. A study has the address ``/name``, and one with an empty name ``/``.
+    """
     checks.integer("port", port, 0, 65535)
-    store = opened(study, database)
+    stores, made = dict[str, Store](), dict[str, Callable[[], Service]]()
+    try:
+        for name, (study, database) in studies.items():
+            stores[name] = store = opened(study, database)
+            made[name] = partial(_made, study, store, accept_learner=accept_learner)
+    except BaseException:
+        _closed(stores)
+        raise
+    _serve(stores, made, host, port, listens)
 
-    def made() -> Service:
-        note_program(study, store, accept_learner=accept_learner)
-        return Service(study, store, key_of(study, store))
 
-    _serve(store, made, host, port, listens)
+def _made(study: Study, store: Store, *, accept_learner: bool) -> Service:
+    note_program(study, store, accept_learner=accept_learner)
+    return Service(study, store, key_of(study, store))
+
+
+def _closed(stores: Mapping[str, Store]) -> None:
+    """Close all stores, and raise the first error afterwards."""
+    with ExitStack() as stack:
+        for store in stores.values():
+            stack.callback(store.close)
 
 
 def serve_shuffler(
@@ -388,24 +432,32 @@ def serve_shuffler(
     if not service.startswith(("http://", "https://")):
         raise ValueError(f"service = {checks.said(service)}: must be an address, http(s)://...")
     store = opened_shuffler(study, database)
-    _serve(store, lambda: ShufflerService(study, store, key, service, service_key), host, port, listens)
+    made = {"": lambda: ShufflerService(study, store, key, service, service_key)}
+    _serve({"": store}, made, host, port, listens)
 
 
 def _serve(
-    store: Store, made: Callable[[], Service], host: str, port: int, listens: Callable[[str], None]
+    stores: Mapping[str, Store],
+    made: Mapping[str, Callable[[], Service]],
+    host: str,
+    port: int,
+    listens: Callable[[str], None],
 ) -> None:
     try:
-        service = made()
-        config = _config(service, host, port, log_config=LOGGING)
-        head = service.writer.head
-        if head is not None and store.file is not None and store.file.parent == head.path.parent:
-            log.warning("%s is on the disk of the database: give [chain] head = a path on another one", head)
+        services = {name: one() for name, one in made.items()}
+        app = asgi(services[""]) if "" in services else Studies(services)
+        config = _config(app, host, port, log_config=LOGGING)
+        for name, service in services.items():
+            head, file = service.writer.head, stores[name].file
+            if head is not None and file is not None and file.parent == head.path.parent:
+                words = "%s is on the disk of the database: give [chain] head = a path on another one"
+                log.warning(words, head)
         gc.collect()
         # the garbage collector no longer scans the imported objects, because that would delay requests
         gc.freeze()
-        _Server(config, listens, store.close).run()
+        _Server(config, listens, partial(_closed, stores)).run()
     finally:
-        store.close()
+        _closed(stores)
 
 
 @contextmanager
@@ -469,7 +521,7 @@ def _in_background(
     store: Store, service: AnyService, listening: socket.socket | None = None
 ) -> Iterator[tuple[str, AnyService]]:
     # No log configuration is passed, because uvicorn would then close all log handlers of the process.
-    server = uvicorn.Server(_config(service, "127.0.0.1", 0, log_config=None))
+    server = uvicorn.Server(_config(asgi(service), "127.0.0.1", 0, log_config=None))
     sockets = None if listening is None else [listening]
     thread = Thread(target=lambda: asyncio.run(server.serve(sockets)), daemon=True)
     thread.start()

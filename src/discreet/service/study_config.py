@@ -77,8 +77,9 @@ The file has the format TOML. All its values are public, and they are fixed befo
     options = { rewards = "bernoulli" }
     seed = 0
 
-The *identity* of a study is a hash of everything except ``chain``, ``service`` and ``rehearsal``. The source
-of noise is part of the hash. A database serves one study.
+The *identity* of a study is a hash of everything except ``chain``, ``service``, ``rehearsal`` and
+``answer_within``. The source of noise is part of the hash. A database serves one study. A longer
+``answer_within`` holds from the next start, also for places that are open; a shorter one has no effect.
 """
 
 from __future__ import annotations
@@ -511,10 +512,23 @@ class Study:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of the study file, without ``chain``, ``service`` and ``rehearsal``, and of the source of
-        noise, as 64 hexadecimal digits.
+        """Hash of the study file, without ``chain``, ``service``, ``rehearsal`` and
+        ``people.answer_within``, and of the source of noise, as 64 hexadecimal digits.
         """
-        kept = {name: value for name, value in self.table.items() if name not in _FREE}
+        people = {name: one for name, one in self.table.get("people", {}).items() if name != "answer_within"}
+        kept = {name: one for name, one in self.table.items() if name != "people"}
+        return self._hash(kept | ({"people": people} if people else {}))
+
+    def adopt(self, stored: str | None) -> None:
+        """Keep the identity of a database that an earlier version began, which also bound ``answer_within``.
+
+        stored : identity in the database. It changes nothing if it is of another study.
+        """
+        if stored is not None and stored == self._hash(self.table):
+            self.__dict__["identity"] = stored
+
+    def _hash(self, table: Mapping[str, Any]) -> str:
+        kept = {name: value for name, value in table.items() if name not in _FREE}
         source: dict[str, str] = {"kind": self.randomness.kind}
         if isinstance(self.randomness, Seeded):
             source |= {"seed": str(self.randomness.seed), "run": str(self.randomness.run)}

@@ -38,8 +38,9 @@ def rollout_batch(
 ) -> Trajectories:
     """Return the trajectories of users ``first`` .. ``first + n - 1`` of a run.
 
-    ``mdp`` : TabularMDP. ``policy`` : (H, S) int or (H, S, A). States are (n, H + 1); actions and rewards are
-    (n, H). Raises ``ValueError`` if the policy does not fit, or if a number is below 0.
+    ``mdp`` : TabularMDP. ``policy`` : (H, S) int or (H, S, A). ``seed`` : seed of the run. States are
+    (n, H + 1); actions and rewards are (n, H). Raises ``ValueError`` if the policy does not fit, or if a
+    number is below 0.
     """
     key = run_key(checks.integer("seed", seed, 0), checks.integer("run", run, 0))
     return _play(mdp, policy, key, checks.integer("first", first, 0), checks.integer("n", n, 0))

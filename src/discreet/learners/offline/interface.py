@@ -19,7 +19,7 @@ class OfflineLearner(Protocol):
         """Return a schedule with one release, after all ``users`` users."""
 
     def learn(self, release: Release | StepwiseRelease, spec: ProblemSpec) -> OfflinePolicy:
-        """Learn a policy for the environment that ``spec`` describes.
+        """Learn a policy from ``release`` for the environment that ``spec`` describes.
 
         Further calls with other options cost no privacy budget.
         """

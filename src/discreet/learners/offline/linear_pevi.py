@@ -947,6 +947,8 @@ class DPVAPVI(_VarianceAware, _Private):
         by d.
     failure : float
         Failure probability p in L and E, in (0, 1).
+    var_max : float, optional
+        Upper limit of the estimated variance, at least 1; None: H^2.
     """
 
     noise: Literal["exact", "published"] | None = None

@@ -200,7 +200,7 @@ class RandomizedLearner(Knobs):
         """
 
     def values(self, state: RandomizedState, part: int = 0) -> tuple[Floats, Floats]:
-        """Return the drawn V (H + 1, S) and Q (H, R) of one sub-batch after the latest release.
+        """Return the drawn V (H + 1, S) and Q (H, R) of one sub-batch after the latest release of ``state``.
 
         ``part`` : number of the sub-batch, starting at 0. Repeated calls return the same values.
         """

@@ -25,11 +25,6 @@ class ContextChannel(LinearChannel):
     records: ClassVar[type] = ContextRecords
     query: ContextQuery
 
-    @property
-    def separate_noise(self) -> bool:
-        """True if each batch has its own noise."""
-        return self.mechanism.stream == "batches"
-
     def check_policy(self, s: ChannelSession, plan: Plan) -> None:
         """Raise ``ValueError`` unless the policy of a plan is a finite table of coefficients (blocks, p)."""
         self.query.check_coefficients(plan.policy)
@@ -45,3 +40,15 @@ class ContextChannel(LinearChannel):
         cells = self.on_grid(self.query.to_cells(self.query.sums_of(records, self.grid)))
         s._count(len(records))
         s.state["cells"] += cells
+
+    def add_late(self, s: ChannelSession, records: Any) -> None:
+        """Add checked records of users who were counted as absent.
+
+        Each record is in one batch, so the privacy loss is that of a user who was not absent. Raises
+        ``ValueError`` unless each batch has separate noise.
+        """
+        if self.mechanism.stream != "batches":
+            return super().add_late(s, records)
+        # one statement, as in add_absent; add_many counts the users again
+        s._users, s._absent = s._users - len(records), s._absent - len(records)
+        self.add_many(s, records)
