@@ -381,7 +381,7 @@ def test_everyone_can_see_what_the_operator_of_the_shuffler_does(tmp_path: Path)
         signed = httpx.get(f"{url}/log").json()
         assert is_valid(signed["key"], "discreet log, 1", signed["content"], signed["signature"])
         assert signed["key"] == statement["key"]
-        assert [one["kind"] for one in signed["content"]["acts"]] == ["pause", "extend"]
+        assert [one["kind"] for one in signed["content"]["acts"]][-2:] == ["pause", "extend"]
         assert signed["content"]["links"] == []
 
 
