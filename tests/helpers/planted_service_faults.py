@@ -442,7 +442,9 @@ def _pause_by_the_process(put: Put) -> None:
 
 
 def _extended_for_new_places_only(put: Put) -> None:
-    def act(self: Any, kind: str, stays: float, seconds: Any = None, real: Any = Store.act) -> Any:
+    def act(
+        self: Any, kind: str, stays: float, seconds: Any = None, ends: Any = None, real: Any = Store.act
+    ) -> Any:
         before, tickets = self.standing().stays(stays), database._tickets
         found = real(self, kind, stays, seconds)
         with self._writing() as connection:
@@ -464,7 +466,7 @@ def _extension_shortened(put: Put) -> None:
 
 
 def _act_not_stored(put: Put) -> None:
-    def act(real: Any, self: Any, kind: str, stays: float, seconds: Any = None) -> Any:
+    def act(real: Any, self: Any, kind: str, stays: float, seconds: Any = None, ends: Any = None) -> Any:
         before = [] if not self.standing().paused else [("pause", None)]
         return standing_of([*before, (kind, seconds)])
 

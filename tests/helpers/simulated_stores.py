@@ -398,12 +398,15 @@ class DictionaryStore:
         return self._stands()
 
     @transaction(True)
-    def act(self, kind: str, stays: float, seconds: float | None = None) -> Standing:
-        before = self._stands().stays(stays)
+    def act(
+        self, kind: str, stays: float, seconds: float | None = None, closes_after: float | None = None
+    ) -> Standing:
+        before, ends = self._stands().stays(stays), math.inf if closes_after is None else closes_after
         self.d["acts"].append((kind, seconds))
         for row in self.d["rows"]:
             if row["due"] is not None:
-                row["due"] += self._stands().stays(stays) - before
+                last = self.d["plans"][row["plan"]]["opened"] + ends
+                row["due"] = min(row["due"] + self._stands().stays(stays) - before, last)
         return self._stands()
 
     @transaction(False)

@@ -218,6 +218,8 @@ def test_people_with_several_rows_count_once(tmp_path):
     assert "persons are independent draws" in found.text
     assert "rows are independent" not in found.text
     assert f"{len(owner):,}" not in found.text  # the number of rows is not public
+    assert "A user is all rows of one person, together. The number of users is public." in found.text
+    assert "with m episodes" not in found.text
     w = rows.planned / rows.chance
     each = pd.DataFrame({"owner": owner, "wy": w * rows.reward / 2.0, "w": w}).groupby("owner").mean().mean()
     noise = 5 * found.verdict.value.noise
@@ -225,7 +227,7 @@ def test_people_with_several_rows_count_once(tmp_path):
     assert found.verdict.weight == pytest.approx(each.w, abs=3 * noise)
     facts = json.loads((found.folder / "judgement.json").read_text())
     (found.folder / "judgement.json").write_text(json.dumps({**facts, "rows": "one"}))
-    with pytest.raises(ValueError, match="does not follow"):
+    with pytest.raises(ValueError, match="statement, dataset and unit must follow"):
         verify_log(found.folder)
 
 

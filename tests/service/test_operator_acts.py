@@ -14,6 +14,8 @@ from discreet.device.http_client import Turned
 from discreet.service.database import TABLES, ReservationRequest, Store, hashed
 from discreet.service.message_validation import CentralAdmission
 from discreet.service.operator_acts import Standing, standing_of
+from discreet.service.operator_page import page
+from discreet.service.participant_statement import make_participant_statement
 from discreet.service.server import in_background, opened
 from discreet.service.study_config import Study
 
@@ -78,6 +80,24 @@ def test_an_extension_is_for_open_places_too_and_never_shorter(tmp_path: Path, r
         assert store.mark_expired(NOW + 951.0, None, 500.0) == 1
 
 
+def test_no_deadline_is_after_the_end_of_a_plan(tmp_path: Path) -> None:
+    people = {"answer_within": 500.0, "closes_after": 600.0}
+    study = a_study(24, people=people, schedule={"replan_every": 8}).for_dry_run()
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        first, second, third = store.new_tickets(3)
+        begins = store.plans()[0]["opened"]
+
+        def seconds(ticket: str) -> float:
+            request = ReservationRequest(hashed(ticket))
+            return store.admit([request], begins + 50.0, 500.0, 600.0)[0].seconds
+
+        assert seconds(first) == 500.0
+        store.act("extend", 500.0, 520.0, 600.0)
+        assert (seconds(first), seconds(second)) == (520.0, 520.0)
+        store.act("extend", 500.0, 590.0, 600.0)
+        assert (seconds(first), seconds(second), seconds(third)) == (550.0, 550.0, 550.0)
+
+
 def test_plans_by_the_clock_stay_published_for_the_longer_time(tmp_path: Path) -> None:
     with closing(begun(study_with("clock"), tmp_path / "a.db")) as store:
         assert store.batches is not None
@@ -85,6 +105,18 @@ def test_plans_by_the_clock_stay_published_for_the_longer_time(tmp_path: Path) -
         store.act("extend", 500.0, 900.0)
         after = store.batches.with_stays(store.standing().extended)
         assert (before.held_turns, after.held_turns) == (6, 10)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_page_says_that_the_study_is_paused(tmp_path: Path, rule: str) -> None:
+    study = study_with(rule)
+    with closing(begun(study, tmp_path / "a.db")) as store:
+        shown = lambda: page(study, store, make_participant_statement(study, None, ""), "")  # noqa: E731
+        assert ("People can take part" in shown(), "paused" in shown()) == (True, False)
+        store.act("pause", 500.0)
+        assert ("People can take part" in shown(), "The operator has paused the study" in shown()) == (
+            False, True,
+        )  # fmt: skip
 
 
 def test_a_database_without_the_table_is_continued(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from discreet.service.database import (
 )
 from discreet.service.dry_run import run_dry
 from discreet.service.message_validation import CentralAdmission
+from discreet.service.operator_page import page
 from discreet.service.participant_statement import make_participant_statement
 from discreet.service.release_worker import Writer
 from discreet.service.returning_users import (
@@ -167,22 +168,35 @@ def test_persons_of_a_study_in_which_nobody_returns(tmp_path: Path) -> None:
 def test_the_database_keeps_codes_only(tmp_path: Path) -> None:
     study = returning()
     with closing(begun(study, tmp_path / "a.db")) as store:
-        store.tickets_for(["Zo\u00eb 17", "Zoe\u0308 17", "zo\u00eb 17"])
+        store.tickets_for(["Zo\u00eb 17", "Zoe\u0308 17", "zo\u00eb 18"])
     with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
         ((key,),) = raw.execute("SELECT key FROM person_key").fetchall()
         codes = [row[0] for row in raw.execute("SELECT code FROM persons ORDER BY id")]
         owners = [row[0] for row in raw.execute("SELECT person FROM tickets ORDER BY id")]
     assert len(key) == 32
-    assert set(codes) == {hmac.digest(key, one.encode(), "sha256") for one in ("Zo\u00eb 17", "zo\u00eb 17")}
+    assert set(codes) == {hmac.digest(key, one.encode(), "sha256") for one in ("zo\u00eb 17", "zo\u00eb 18")}
     assert owners[0] == owners[1] != owners[2]
     assert "Zo\u00eb".encode() not in (tmp_path / "a.db").read_bytes()
     with closing(begun(study, tmp_path / "b.db")) as other:
-        other.tickets_for(["zo\u00eb 17"])
+        other.tickets_for(["zo\u00eb 18"])
     with closing(sqlite3.connect(tmp_path / "b.db")) as raw:
         assert raw.execute("SELECT code FROM persons").fetchone()[0] not in codes  # another key
 
 
-@pytest.mark.parametrize("bad", ["", " a", "a ", "a\n", "\u200b", "x" * (MOST_LETTERS + 1), 7, None, ["a"]])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("P-17", "p-17"), ("\uff30\uff0d17", "p-17"), ("\ufb01x", "fix"), ("STRASSE", "stra\u00dfe"),
+     ("\u0390", "\u03b9\u0308\u0301"), ("\u1e9e", "ss"), ("a\u0345\u0301", "a\u0301\u0345")],
+)  # fmt: skip
+def test_forms_of_one_name_are_one_person(one: str, other: str) -> None:
+    assert pseudonym_of(one) == pseudonym_of(other) == pseudonym_of(pseudonym_of(one))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["", " a", "a ", "a\n", "\u200b", "x" * (MOST_LETTERS + 1), 7, None, ["a"], "a\u034fb", "a\ufe0f",
+     "a\u3164", "\U000e0101a", "a\ud800"],
+)  # fmt: skip
 def test_what_is_no_pseudonym(bad: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="persons: each must be a text of 1 to 200 printable") as told:
         pseudonym_of(bad)
@@ -281,6 +295,18 @@ def test_the_statement_and_the_loss(tmp_path: Path) -> None:
     said = make_participant_statement(study, None, "")
     assert "at most 2 times, at least 2 releases apart" in said["participation"]["meaning"]
     assert "participation" not in make_participant_statement(alone, None, "")
+
+
+def test_the_page_counts_participations(tmp_path: Path) -> None:
+    said = {1: ("4 of 40 people have taken part", "people in it"),
+            2: ("4 of 40 participations were counted so far.", ">participations<")}  # fmt: skip
+    for most, words in said.items():
+        study = returning(most=most, separation=most)
+        with closing(begun(study, tmp_path / f"{most}.db")) as store:
+            answered(study, store, *store.tickets_for([f"p{n}" for n in range(4)]))
+            shown = page(study, store, make_participant_statement(study, None, ""), "")
+            assert [one in shown for one in words] == [True, True]
+            assert [one in shown for one in said[3 - most]] == [False, False]
 
 
 def test_the_least_number_of_persons_can_fill_the_batches() -> None:

@@ -18,6 +18,7 @@ from waiting import wait_until
 
 from discreet.device.http_client import Client, PlanReservation, Turned
 from discreet.device.published_device import device_from_bytes
+from discreet.ledger.signatures import is_valid
 from discreet.service import database as stores
 from discreet.service.app import Door, Service, ServiceError, application
 from discreet.service.batch_sums import ShuffledBatches
@@ -363,8 +364,25 @@ def test_a_client_sends_to_the_shuffler_that_its_person_was_told_of(tmp_path: Pa
         paths = [set(httpx.get(f"{at}/openapi.json").json()["paths"]) for at in (url, address)]
         verbs = {f"/operator/{verb}" for verb in ("pause", "resume", "extend", "revoke")}
         assert paths[0] - paths[1] == {"/places", "/messages", "/withdrawals", "/tickets", *verbs}
-        assert paths[1] - paths[0] == {"/sums", "/releases/{number}", "/keys", "/log"}
+        assert paths[1] - paths[0] == {"/sums", "/releases/{number}", "/keys"}
         assert httpx.get(address).status_code == 200
+
+
+def test_everyone_can_see_what_the_operator_of_the_shuffler_does(tmp_path: Path) -> None:
+    study = a_study(20, "shuffle", privatizer=LENIENT)
+    with both_in_background(study, tmp_path, a_key(tmp_path)) as (url, shuffler, _, _service):
+        mine = {"Authorization": f"Bearer {shuffler.store.new_token()}"}
+        httpx.post(f"{url}/operator/pause", headers=mine).raise_for_status()
+        longer = {"answer_within": 2.0 * study.answer_within}
+        httpx.post(f"{url}/operator/extend", json=longer, headers=mine).raise_for_status()
+        statement = httpx.get(f"{url}/statement").json()
+        assert any("(GET /log)" in one for one in statement["side_channels"])
+        assert statement["absent"]["answer_within_seconds"] == longer["answer_within"]
+        signed = httpx.get(f"{url}/log").json()
+        assert is_valid(signed["key"], "discreet log, 1", signed["content"], signed["signature"])
+        assert signed["key"] == statement["key"]
+        assert [one["kind"] for one in signed["content"]["acts"]][-2:] == ["pause", "extend"]
+        assert signed["content"]["links"] == []
 
 
 def test_what_a_shuffler_refuses(parties: Parties) -> None:

@@ -660,7 +660,7 @@ class Client:
                 raise ValueError(
                     f"plan: is of release {turn}, after one of release {seen[0]}: it was set back"
                 )
-            if not self._shuffled:  # a shuffler has no log
+            if not self._shuffled:  # the log of a shuffler has no links
                 path = f"/log?from={seen[0]}"
                 found = self._asked("GET", path, 200, _is_log, True)[1]
                 self._check(found, "log")

@@ -201,7 +201,7 @@ class _LogRelease:
         with spent(ledger, reservation):
             sums = self.query.release(vectors, self.question.clip, self.randomness).tolist()
             facts |= {
-                "sums": sums, "statement": Guarantee.from_dict(facts["guarantee"]).statement,
+                "sums": sums, "statement": _statement(Guarantee.from_dict(facts["guarantee"]), facts),
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
                 "ledger": None if ledger is None or reservation is None else ledger_facts(ledger,
                 reservation),
@@ -558,6 +558,15 @@ def _several(facts: Mapping[str, Any]) -> bool:
     return checks.choice("rows", facts.get("rows", "one"), ("one", "mean")) == "mean"
 
 
+def _statement(guarantee: Guarantee, facts: Mapping[str, Any]) -> str:
+    """Return the statement of a guarantee. With means of rows, a user is all their rows, not one episode."""
+    said = guarantee.statement
+    if not _several(facts):
+        return said
+    before, _, after = said.partition("A user is one episode; ")
+    return f"{before}A user is all rows of one {facts['unit']}, together. {after.partition('. ')[2]}"
+
+
 def _estimates(facts: Mapping[str, Any]) -> list[str]:
     """Return the lines of ``judgement.md`` about the estimates."""
     value, unit = facts["value"], facts["unit"]
@@ -706,7 +715,7 @@ def verify_log(folder: str | Path, ledger: Ledger | None = None) -> tuple[str, .
     made = guarantee_of("central", [query.record], randomness=stated.randomness, delta=stated.delta)
     agree(where, "guarantee", facts["guarantee"], made.to_dict())
     if (
-        facts["statement"] != made.statement
+        facts["statement"] != _statement(made, facts)
         or facts["dataset"] != schema.dataset
         or facts["unit"] != schema.unit
     ):

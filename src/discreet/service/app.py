@@ -652,7 +652,7 @@ class Service:
         seconds = None
         if verb == "extend":
             seconds = self._longer(_only(await self.body(request), "answer_within"))
-        standing = await self.io.in_thread(store.act, verb, stays, seconds)
+        standing = await self.io.in_thread(store.act, verb, stays, seconds, self.study.closes_after)
         if seconds is not None and seconds < standing.stays(stays):
             words = f"answer_within: must be at least {standing.stays(stays):g}, which users were told"
             raise ServiceError("malformed", words)
@@ -748,7 +748,10 @@ class Service:
         return Response(found[0], 200, headers, "application/json")
 
     async def log(self, first: str) -> Response:
-        """Handle GET /log: signed links of published releases, versions and keys, for witnesses."""
+        """Handle GET /log: signed links of published releases, versions and keys, for witnesses.
+
+        The log of a shuffler has versions and acts of its operator, without links and keys.
+        """
         known = first.isascii() and first.isdigit() and len(first) < 10
         if not known:
             raise ServiceError("malformed", "from: must be the number of a release")
@@ -991,10 +994,6 @@ def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
     async def releases(request: Request) -> Response:
         return await service.released(request.path_params["number"])
 
-    @app.get("/log", **texts.log)
-    async def log(request: Request) -> Response:
-        return await service.log(request.query_params.get("from", "0"))
-
     @app.get("/keys", **texts.keys)
     async def keys() -> Response:
         return await service.keys()
@@ -1051,7 +1050,11 @@ def _describe(app: FastAPI, service: Service) -> None:
 
 
 def _own_state(app: FastAPI, service: Service, texts: described.Texts) -> None:
-    """Add the routes of the statement, the health check and the metrics."""
+    """Add the routes of the statement, the log, the health check and the metrics."""
+
+    @app.get("/log", **texts.log)
+    async def log(request: Request) -> Response:
+        return await service.log(request.query_params.get("from", "0"))
 
     @app.get("/statement", **texts.statement)
     async def statement() -> Response:

@@ -1134,7 +1134,9 @@ class Store:
         with self._reading() as connection:
             return [dict(row) for row in connection.execute(query).mappings()]
 
-    def act(self, kind: ActKind, stays: float, seconds: float | None = None) -> Standing:
+    def act(
+        self, kind: ActKind, stays: float, seconds: float | None = None, closes_after: float | None = None
+    ) -> Standing:
         """Record an act of the operator, and return the result of all acts. An act without effect is not
         recorded.
 
@@ -1142,6 +1144,7 @@ class Store:
         ----------
         stays : seconds between a reservation and its deadline, by the study file.
         seconds : with "extend", the new time. The deadlines of open reservations move by the difference.
+        closes_after : seconds for which a plan is open. No deadline is later. None for no limit.
         """
         with self._writing() as connection:
             turn = connection.execute(_LOCKED[_STUDY_NOW]).one().turn
@@ -1153,9 +1156,12 @@ class Store:
                 row = {"kind": kind, "seconds": seconds, "at_turn": turn}
                 connection.execute(_acts.insert().values(row))
                 if more > 0.0:
-                    self._open(connection, lock=True)  # rows of plans are locked before rows of tickets
+                    plans = self._open(connection, lock=True)  # locked before the rows of tickets
                     due = _tickets.c.due
                     connection.execute(_tickets.update().where(due.isnot(None)).values(due=due + more))
+                    for one in plans if closes_after is not None else ():
+                        own, ends = _tickets.c.plan == one["number"], one["opened"] + closes_after
+                        connection.execute(_tickets.update().where(own, due > ends).values(due=ends))
             return new
 
     def plans(self) -> list[dict[str, Any]]:

@@ -125,7 +125,7 @@ def _shuffled(store: Store, turn: int, users: int, over: bool) -> Iterator[Block
         yield Paragraph(f"{line}.")
 
 
-def _releases(store: Store, turn: int) -> Table:
+def _releases(store: Store, turn: int, several: bool) -> Table:
     rows, names = [], list[str]()
     for number in range(turn, max(-1, turn - _SHOWN), -1):
         found = store.release(number)
@@ -136,7 +136,12 @@ def _releases(store: Store, turn: int) -> Table:
         names = names or list(sums)
         noise = [f"{sums[name]['noise_std']:.3g}" if name in sums else "" for name in names]
         rows.append((str(number), f"{release['users']:,}", release["time"].replace("+00:00", " UTC"), *noise))
-    head = ("release", "people in it", "made", *(f"noise in {name.replace('_', ' ')}" for name in names))
+    head = (
+        "release",
+        "participations" if several else "people in it",
+        "made",
+        *(f"noise in {name.replace('_', ' ')}" for name in names),
+    )
     caption = "The newest releases, with the standard deviation of the noise in one number"
     return Table(caption, head, tuple(rows))
 
@@ -196,6 +201,8 @@ def _working(study: Study, store: Store, plans: Sequence[Mapping[str, Any]]) -> 
     """
     if study.shuffler is not None:
         return f"Working. People take part at the shuffler, {study.shuffler['url']}."
+    if store.standing().paused:
+        return "The operator has paused the study. No place is given; answers are accepted."
     rule = store.batches
     if rule is not None and rule.held_turns is not None:
         turn = int(plans[-1]["turn"])
@@ -268,6 +275,8 @@ def _people(study: Study, store: Store, plans: Sequence[Mapping[str, Any]], turn
     # under shuffle trust this service receives only sums of complete batches
     waits = _shuffled(store, turn, users, over) if study.shuffled else [] if over else [table]
     part = f"{done:,} of {_number(study.users, 'person has', 'people have')} taken part{whole}."
+    if study.participations > 1:  # one person can count several times
+        part = f"{done:,} of {study.users:,} participations were counted so far."
     return (
         f"{_html([Heading(2, 'People'), Paragraph(part)])}<progress "
         f'aria-label="people who have taken part" max="{study.users}" value="{done}"></progress>'
@@ -362,7 +371,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str, 
         "operation": operation,
         "people": _people(study, store, plans, turn, over),
         "policy": _html([doing, *_policy(store.policies(turn), study, over)]),
-        "releases": _html([Heading(2, "Releases"), _releases(store, turn)]),
+        "releases": _html([Heading(2, "Releases"), _releases(store, turn, study.participations > 1)]),
     }
     promised: list[Block] = [
         Heading(2, "What is promised"), Paragraph(statement["first"]), *_budget(statement),

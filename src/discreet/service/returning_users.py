@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,10 @@ from typing import Any
 __all__ = ["MOST_LETTERS", "Participation", "Returning", "code_of", "least_persons", "pseudonym_of"]
 
 MOST_LETTERS = 200  # largest number of characters of a pseudonym
+# printable characters without an image: joiners, fillers and variation selectors
+_INVISIBLE = re.compile(
+    r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 @dataclass(frozen=True)
@@ -46,13 +51,19 @@ class Participation:
 
 
 def pseudonym_of(value: Any) -> str:
-    """Return a pseudonym in Unicode's composed form (NFC), in which equal texts have equal bytes.
+    """Return the form of a pseudonym that is the same for all spellings of one name.
 
-    Raises ``ValueError`` unless the value is a text of 1 to 200 printable characters without spaces at its
-    ends. The message does not contain the value.
+    Compatible characters (Unicode's form NFKC) and upper and lower case are not distinguished. Two forms of
+    one name would otherwise be two persons, whose participations are counted apart.
+
+    Raises ``ValueError`` unless the value is a text of 1 to 200 printable characters, all of them visible,
+    without spaces at its ends. The message does not contain the value.
     """
-    text = unicodedata.normalize("NFC", value) if isinstance(value, str) else ""
-    if not 0 < len(text) <= MOST_LETTERS or not text.isprintable() or text != text.strip():
+    text = value if isinstance(value, str) else ""
+    for _ in range(2):  # lower case can have another normal form
+        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    plain = text.isprintable() and text == text.strip() and not _INVISIBLE.search(text)
+    if not 0 < len(text) <= MOST_LETTERS or not plain or value != value.strip():
         raise ValueError(
             f"persons: each must be a text of 1 to {MOST_LETTERS} printable characters, without spaces at "
             "its ends"

@@ -174,7 +174,7 @@ def _note_time(study: Study, store: Store) -> None:
     store.add_tables()
     known = store.standing().extended
     if study.answer_within > known:
-        store.act("extend", known or study.answer_within, study.answer_within)
+        store.act("extend", known or study.answer_within, study.answer_within, study.closes_after)
 
 
 def _is_begun(study: Study, store: Store, io: Io = SYSTEM) -> bool:

@@ -286,6 +286,9 @@ class ShufflerService(Service):
         """Publish the service's signed plans for the current turn, as stored in this database."""
         about = self.store.about()
         turn, over = int(about["turn"]), bool(about["over"])
+        stays = self.store.standing().stays(self.study.answer_within)
+        if stays != self.stays:  # plans have the signature of the service, and keep its time
+            self._state(stays)
         if turn < 0 or (turn, over) == (self.turn, self.over):
             return
         body = self.store.relayed()
