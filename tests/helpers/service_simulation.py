@@ -420,7 +420,7 @@ class World:
         self.system.faults = Faults(on(0.003), on(0.02), on(0.02), on(0.03, 0.2), tear=on(0.03))
         self.restoring, checks_age = rng.random() < 0.4, rng.random() < 0.25
         self.checks_age = self.checks_age or checks_age
-        self.chaotic, self.calm = True, 0.0
+        self.chaotic, self.calm, self.last_fault = True, 0.0, 0.0
         # without steps of the clock, and threads that read it and are then held up
         self.timely = not self.system.slow
         self.check()
@@ -524,7 +524,7 @@ class World:
                     self.system.step = 0.0
         self.chaotic, self.lossy, self.system.slow = False, 0.0, 0.0
         self.system.faults, self.system.step = Faults(), 0.0
-        self.calm = self.loop.clock
+        self.last_fault = self.loop.clock
         self.say("calm")
         if self.checks_age:  # both processes are well, so one of them writes beats
             await asyncio.sleep(2 * LEASE + 3.0)
@@ -533,7 +533,7 @@ class World:
             old = self.backups[-1]  # a release can add a copy in the meantime
             await asyncio.sleep(2.0 + 4.0 * rng.random())
             await self.restore(old, too_old=True)
-        self.calm = self.loop.clock
+        self.last_fault = self.calm = self.loop.clock
 
     async def operate(self) -> None:
         """Pause, resume and extend at random times; in the end, resume."""
@@ -855,7 +855,7 @@ class World:
             _must(sizes[batch] == full, f"batch {batch}: has {sizes[batch]} people, of {full}")
             _must(batch < open_batch, f"batch {batch}: is closed before an earlier one")
         _must(max(sizes, default=0) <= open_batch, "an answer joins a batch that is not open")
-        late = self.loop.clock - max(self.calm, (held.turn + 1) * EVERY)
+        late = self.loop.clock - max(self.last_fault, (held.turn + 1) * EVERY)
         _must(late < 20.0 or self.chaotic or held.over, f"batch {held.turn}: closes {late:.1f} s late")
 
     def finish(self) -> None:

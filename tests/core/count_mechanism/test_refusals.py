@@ -229,7 +229,7 @@ def test_a_centre_off_the_grid_is_refused() -> None:
 
 
 def test_a_column_that_is_not_priced_by_its_levels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Prefixes, "column_norm", lambda strategy, norm: 2.0)
+    monkeypatch.setattr(Prefixes, "column_norm", lambda strategy, norm: 7.0)
     with pytest.raises(ValueError, match=r"strategy = Prefixes\(.*its column norm is not that of its levels"):
         replace(batches(), strategy=Prefixes(Tree(4)))
 
