@@ -35,6 +35,7 @@ from discreet.learners.offline.linear_advantage import LinearAdvantage
 from discreet.ledger.ledger import Ledger
 from discreet.mechanisms.linear import sensitivities
 from discreet.pipeline.learn import learn, replan
+from discreet.pipeline.learned_files import LearnConfig
 from discreet.pipeline.verify import verify as verify_by_library
 from discreet.reports.statement_schema import read_json
 from tests.helpers import vitals_files
@@ -312,7 +313,7 @@ def folder(tmp_path_factory):
     return place / "run"
 
 
-def made(out, learner, privatizer, ledger=None, users=60):
+def made(out, learner, privatizer, ledger=None, users=60, settings=None, **facts):
     rng = np.random.default_rng(1)
     rows = ["user,episode,step,state,action,reward,next_state"]
     for user in range(users):
@@ -323,10 +324,13 @@ def made(out, learner, privatizer, ledger=None, users=60):
         ]
     data = out.with_suffix(".csv")
     data.write_text("\n".join(rows) + "\n", "utf-8")
-    schema = Schema("vectors", "person", dr.Layout(3, 2, 4), stationary=True)
+    schema = Schema(
+        **{"dataset": "vectors", "unit": "person", **facts}, layout=dr.Layout(3, 2, 4), stationary=True
+    )
     source = open_source(data, schema)
     with fixed_bytes(1):
-        learn(source, learner, out, ledger=ledger, privatizer=privatizer, randomness=dr.Secure(), workers=1)
+        learn(source, learner, out, ledger=ledger, privatizer=privatizer, randomness=dr.Secure(), workers=1,
+              settings=settings)  # fmt: skip
 
 
 def results(checker, folder, *keys):
@@ -387,6 +391,24 @@ def test_a_number_that_only_the_officers_page_has_differs(checker, folder, tmp_p
     path = tmp_path / "run" / "officer.html"
     path.write_text(path.read_text("utf-8").replace("<h2", "<p>epsilon is 0&#46;0123</p><h2", 1), "utf-8")
     assert results(checker, tmp_path / "run") == {"officer.html: numbers": "DIFFERS"}
+
+
+def test_words_of_people_may_have_decimals_and_other_letters(checker, tmp_path):
+    lines = {"operator": "Büro 2.5 🙂", "approval": "vote 17.25e-3", "purpose": "Größe 3.75"}
+    declared = {"controller": "Klinik 3.14, 17.55 Uhr", "contact": 'a "7.25"'}
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        made(tmp_path / "run", dr.DPAPVI(), dr.Central(rho=0.1), ledger, settings=LearnConfig(**lines),
+             dataset="Süd 4.7 🙂", unit="person 6.5", declared=declared)  # fmt: skip
+    assert results(checker, tmp_path / "run") == {}
+    if NODE is not None:
+        assert {row[3] for row in in_node("folders", tmp_path / "run")[0]} == {"agrees"}
+
+
+def test_the_first_line_of_a_dry_run_may_say_so(checker, tmp_path):
+    made(tmp_path / "run", dr.DPAPVI(), dr.Central(rho=0.1), settings=LearnConfig(synthetic=True))
+    assert results(checker, tmp_path / "run") == {}
+    if NODE is not None:
+        assert {row[3] for row in in_node("folders", tmp_path / "run")[0]} == {"agrees"}
 
 
 def test_an_entry_of_the_ledger_without_text_may_be_of_these_data(checker, tmp_path):
