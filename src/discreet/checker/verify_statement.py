@@ -801,13 +801,13 @@ def check_report(run):
              "guarantee": doc["guarantee"]["statement"]}
     same("report.json", {key: said.get(key, value) for key, value in found.items()}, found)
     if "guarantee" in said and "report.md" in text:
-        line, end = text["report.md"].split("\n")[0], f"**{said['verdict']}**"
+        top, end = text["report.md"].split("\n")[0], f"**{said['verdict']}**"
         # if no user is real, other words are before the verdict
-        report("report.md: first line", line, end, line == end or doc["synthetic"] and line.endswith(end[2:]))
+        report("report.md: first line", top, end, top == end or (doc["synthetic"] and top.endswith(end[2:])))
     strings = " ".join(STRING.findall(canonical(without(doc, "versions", "data"))))
     free = [doc["operator"], doc["approval"], doc["purpose"], read(run.folder / "schema.toml").decode()]
     free = str(free + [one["rule"] for one in said.get("compared", [])])  # names, and lines that people write
-    own = numbers_of(doc) + [*map(float, re.findall(r"\d+\.\d+(?:e[+-]?\d+)?", free))]
+    own = [*numbers_of(doc), *map(float, re.findall(r"\d+\.\d+(?:e[+-]?\d+)?", free))]
     for name, body in {"statement.json": strings, **text}.items():
         check_numbers(name, body, own + numbers_of(said) if name in REPORTS else own)
 
