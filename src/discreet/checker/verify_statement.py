@@ -767,7 +767,7 @@ def check_words(run):
     report("sentence", doc["sentence"][:60], words, words in doc["sentence"])
     if not words:
         check_sentence(run)
-    warned = {"SYNTHETIC DATA": doc["synthetic"], "SEEDED NOISE": g["randomness"] == "seeded",
+    warned = {"SYNTHETIC ": doc["synthetic"], "SEEDED NOISE": g["randomness"] == "seeded",
               "NO LEDGER": not ledger, "NO PRIVACY GUARANTEE": exact,
               "NEW LEDGER": bool(ledger) and ledger["new"],
               "times 1/users": doc["delta"]["verdict"] == "warn",
@@ -806,7 +806,7 @@ def check_report(run):
         report("report.md: first line", top, end, top == end or (doc["synthetic"] and top.endswith(end[2:])))
     strings = " ".join(STRING.findall(canonical(without(doc, "versions", "data"))))
     free = [doc["operator"], doc["approval"], doc["purpose"], read(run.folder / "schema.toml").decode()]
-    free = str(free + [one["rule"] for one in said.get("compared", [])])  # names, and lines that people write
+    free = str([free, [[one["rule"], one["differences"]] for one in said.get("compared", [])]])  # by people
     own = [*numbers_of(doc), *map(float, re.findall(r"\d+\.\d+(?:e[+-]?\d+)?", free))]
     for name, body in {"statement.json": strings, **text}.items():
         check_numbers(name, body, own + numbers_of(said) if name in REPORTS else own)
