@@ -401,7 +401,7 @@ def test_words_of_people_may_have_decimals_and_other_letters(checker, tmp_path):
     declared = {"controller": "Klinik 3.14, 17.55 Uhr", "contact": 'a "7.25"'}
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         made(tmp_path / "run", dr.DPAPVI(), dr.Central(rho=0.1), ledger, settings=LearnConfig(**lines),
-             dataset="Süd 4.7 🙂", unit="person 6.5", declared=declared)  # fmt: skip
+             dataset="Süd 4.7 🙂", unit="*person* 6.5 <b>", declared=declared)  # fmt: skip
     assert results(checker, tmp_path / "run") == {}
     if NODE is not None:
         assert {row[3] for row in in_node("folders", tmp_path / "run")[0]} == {"agrees"}

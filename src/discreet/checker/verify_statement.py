@@ -787,7 +787,7 @@ def check_words(run):
     report("trust", g["trust"], "central", None if other and not trust else trust)
     flat = functools.partial(re.sub, r"[\s\\]+|<[^<>]*>", "")
     for name in PAGES:
-        plain = html.unescape(flat(read(run.folder / name).decode()))
+        plain = flat(html.unescape(flat(read(run.folder / name).decode())))
         texts = [doc["sentence"], *warnings, *(covered + doc["not_covered"] if name == PAGES[0] else ())]
         lacking = [text for text in texts if flat(text) not in plain]
         report(f"{name}: sentences of the statement", len(texts), lacking[:2], not lacking)
