@@ -30,12 +30,15 @@ from discreet.core.count_query import CountQuery
 from discreet.core.epsilon_conversions import gdp_epsilon, zcdp_epsilon
 from discreet.core.guarantee import joint_loss
 from discreet.data.row_batches import open_source
-from discreet.data.schema import Schema
+from discreet.data.schema import Schema, read_schema
 from discreet.learners.offline.linear_advantage import LinearAdvantage
 from discreet.ledger.ledger import Ledger
 from discreet.mechanisms.linear import sensitivities
 from discreet.pipeline.learn import learn, replan
+from discreet.pipeline.learned_files import LearnConfig
+from discreet.pipeline.synthetic_users import synthesize
 from discreet.pipeline.verify import verify as verify_by_library
+from discreet.reports.rule_files import read_rule
 from discreet.reports.statement_schema import read_json
 from tests.helpers import vitals_files
 
@@ -312,21 +315,25 @@ def folder(tmp_path_factory):
     return place / "run"
 
 
-def made(out, learner, privatizer, ledger=None, users=60):
+def made(out, learner, privatizer, ledger=None, users=60, settings=None, **facts):
     rng = np.random.default_rng(1)
     rows = ["user,episode,step,state,action,reward,next_state"]
     for user in range(users):
         states = rng.integers(0, 3, 5)
+        states[:4] %= 3 - len(facts.get("terminal", ()))
         rows += [
             f"u{user},0,{h},{states[h]},{rng.integers(0, 2)},{rng.integers(0, 2)},{states[h + 1]}"
             for h in range(4)
         ]
     data = out.with_suffix(".csv")
     data.write_text("\n".join(rows) + "\n", "utf-8")
-    schema = Schema("vectors", "person", dr.Layout(3, 2, 4), stationary=True)
+    schema = Schema(
+        **{"dataset": "vectors", "unit": "person", **facts}, layout=dr.Layout(3, 2, 4), stationary=True
+    )
     source = open_source(data, schema)
     with fixed_bytes(1):
-        learn(source, learner, out, ledger=ledger, privatizer=privatizer, randomness=dr.Secure(), workers=1)
+        learn(source, learner, out, ledger=ledger, privatizer=privatizer, randomness=dr.Secure(), workers=1,
+              settings=settings)  # fmt: skip
 
 
 def results(checker, folder, *keys):
@@ -387,6 +394,50 @@ def test_a_number_that_only_the_officers_page_has_differs(checker, folder, tmp_p
     path = tmp_path / "run" / "officer.html"
     path.write_text(path.read_text("utf-8").replace("<h2", "<p>epsilon is 0&#46;0123</p><h2", 1), "utf-8")
     assert results(checker, tmp_path / "run") == {"officer.html: numbers": "DIFFERS"}
+
+
+def test_words_of_people_may_have_decimals_and_other_letters(checker, tmp_path):
+    lines = {"operator": "Büro 2.5 🙂", "approval": "vote 17.25e-3", "purpose": "Größe 3.75"}
+    declared = {"controller": "Klinik 3.14, 17.55 Uhr", "contact": 'a "7.25"'}
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        made(tmp_path / "run", dr.DPAPVI(), dr.Central(rho=0.1), ledger, settings=LearnConfig(**lines),
+             dataset="Süd 4.7 🙂", unit="*person* 6.5 <b>", declared=declared)  # fmt: skip
+    assert results(checker, tmp_path / "run") == {}
+    if NODE is not None:
+        assert {row[3] for row in in_node("folders", tmp_path / "run")[0]} == {"agrees"}
+
+
+def test_rules_and_synthetic_users_agree(checker, tmp_path):
+    schema = {"terminal": (2,), "outcomes": {2: 1.0}}
+    path = tmp_path / "rule 2.75.csv"
+    path.write_text("state,action,probability\n0,0,0.123\n0,1,0.877\n1,0,0.123\n1,1,0.877\n", "utf-8")
+    rule = read_rule(path, Schema("vectors", "person", dr.Layout(3, 2, 4), stationary=True, **schema))
+    private = dr.Central(epsilon=3.0, delta=1e-6)
+    made(
+        tmp_path / "run",
+        dr.DecisionPoints(),
+        private,
+        users=400,
+        settings=LearnConfig(compare=(rule,)),
+        **schema,
+    )
+    assert "12.3 %" in (tmp_path / "run" / "report.md").read_text("utf-8")
+    synthesize(tmp_path / "run", tmp_path / "drawn.csv", 300)
+    source = open_source(tmp_path / "drawn.csv", read_schema(tmp_path / "drawn.toml"), synthetic_input=True)
+    with fixed_bytes(1):
+        learn(source, dr.DecisionPoints(), tmp_path / "again", ledger=None, privatizer=private,
+              randomness=dr.Secure(), workers=1, settings=LearnConfig(synthetic_input=True))  # fmt: skip
+    folders = tmp_path / "run", tmp_path / "again"
+    assert [results(checker, one) for one in folders] == [{}, {}]
+    if NODE is not None:
+        assert {row[3] for rows in in_node("folders", *folders) for row in rows} == {"agrees"}
+
+
+def test_the_first_line_of_a_dry_run_may_say_so(checker, tmp_path):
+    made(tmp_path / "run", dr.DPAPVI(), dr.Central(rho=0.1), settings=LearnConfig(synthetic=True))
+    assert results(checker, tmp_path / "run") == {}
+    if NODE is not None:
+        assert {row[3] for row in in_node("folders", tmp_path / "run")[0]} == {"agrees"}
 
 
 def test_an_entry_of_the_ledger_without_text_may_be_of_these_data(checker, tmp_path):
