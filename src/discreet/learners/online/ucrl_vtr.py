@@ -40,9 +40,10 @@ because w is constant. For Laplace noise, Upsilon replaces the bound of this nor
 term is at most ||g|| / sqrt(low). QED
 
 The ratio in (i) is also at most (1 + k ||x||^2 / (d low))^d after k users, and the smaller bound is used.
-With J releases, p1 = failure / (3 H J), because low changes from release to release. With exact sums, low =
-lam, and p1 = failure / H. The bound of g fails with probability failure / (3 H J). The bounds of Upsilon and
-of the normal variable each fail with probability p2 = failure / (6 H J).
+A step has E events that share the failure probability: 1 for UCRL-VTR, 3 for UCRL-VTR+, and one more if
+rewards are unknown. Let p0 = failure / (E H). With J releases, p1 = p0 / (3 J), because low changes from
+release to release. With exact sums, low = lam, and p1 = p0. The bound of g fails with probability p0 / (3 J).
+The bounds of Upsilon and of the normal variable each fail with probability p2 = p0 / (6 J).
 
 The bound needs low >= lam, which ``ridge="bound"`` ensures. With a smaller ridge, low = max(lam, L -
 Upsilon), and the bonus is a heuristic. The bonus is also a heuristic if ``bonus_scale`` is below 1. With
