@@ -153,6 +153,8 @@ def broken(rows: Path, to: Path) -> Path:
         ({}, "reward"),
         ({"privatizer": dr.Central(epsilon=1.0, delta=0.02)}, "delta = 0.02: must be at most 1/users"),
         ({"privatizer": None}, "privatizer = None: must be Central"),
+        ({"privatizer": dr.Local(epsilon=1.0)}, "must be Central or NoPrivacy, because one server has"),
+        ({"privatizer": dr.Shuffle(epsilon=0.5, delta=1e-3)}, "must be Central or NoPrivacy"),
         ({"learner": APVI()}, "must be none for APVI, which ignores noise"),
         ({"learner": DPPEVI(rho=1.0)}, "privatizer: must be none"),
         ({"learner": 3}, "learner = 3: must be an offline learner"),

@@ -478,6 +478,11 @@ def _schema_of(
     privatizer: Privatizer | None,
 ) -> Schema:  # fmt: skip
     """Return the schema of the source. Raises ``ValueError`` if an argument does not fit the source."""
+    if privatizer is not None and not hasattr(privatizer, "stored"):
+        raise ValueError(
+            f"privatizer = {checks.said(privatizer)}: must be Central or NoPrivacy, because one server has "
+            "the stored records"
+        )
     if isinstance(source, PartialAggregateFile):
         if schema is None:
             raise ValueError("schema: must be given with a counted part")
