@@ -249,10 +249,8 @@ class Prior:
     ) -> Prior:
         """Return the prior estimated from an earlier release of counts.
 
-        The strength of a pair is n^2 / (S s^2 + n), at most
-        1000. Here n is the estimated number of visits, and s is the standard deviation of the noise in one of
-              the S transition
-        counts.
+        The strength of a pair is n^2 / (S s^2 + n), at most 1000. Here n is the estimated number of visits,
+        and s is the standard deviation of the noise in one of the S transition counts.
 
         Parameters
         ----------
