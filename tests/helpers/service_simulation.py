@@ -408,7 +408,7 @@ class World:
         self.restores = self.aged = self.refusals = 0  # copies put back, those after 2 s, refused starts
         self.tasks = list[asyncio.Task[Any]]()
         self.done: set[int] = set()  # batches that are complete
-        self.leaving: set[int] = set()  # tickets of users who asked to withdraw
+        self.leaving: set[str] = set()  # tickets of users who asked to withdraw
         # tickets whose messages were removed before their batch was complete
         self.withdrawn: set[int] = set()
         self.closed: set[int] = set()  # batches of the rule "clock" that are closed
@@ -784,7 +784,8 @@ class World:
             rows.setdefault(self.persons[self.numbers[number]], set()).add(row)
         least = {person: len(batches) for person, batches in own.items()}
         left = dict[str, int]()
-        for number in self.withdrawn | self.leaving:
+        asked = {number for number, ticket in self.numbers.items() if ticket in self.leaving}
+        for number in self.withdrawn | asked:
             if number in held.owners and held.tickets[number][0] == ABSENT:
                 person = self.persons[self.numbers[number]]
                 left[person] = left.get(person, 0) + 1
@@ -816,7 +817,7 @@ class World:
                 _must(number in self.placed or not paused, f"ticket {number}: has a place during a pause")
                 self.placed.setdefault(number, self.loop.clock)
             elif state == ABSENT and number not in self.absent and number in self.placed:
-                if number in self.log or number in self.leaving:
+                if number in self.log or self.numbers[number] in self.leaving:
                     self.absent.add(number)
                     continue
                 self.absent.add(number)
@@ -1014,8 +1015,7 @@ class User:
     async def withdraw(self) -> None:
         """Withdraw, again and again, until the service answers."""
         world = self.world
-        if self.ticket not in world.forgotten:  # else the database can be without this ticket
-            world.leaving.add(world.store.number_of(self.ticket))
+        world.leaving.add(self.ticket)
         code, found = await self.ask("/withdrawals", {"ticket": self.ticket})
         heard = "withdrawn" if code == 200 else str(found.get("reason"))
         same = heard == self.gone or self.gone in ("", "closed") or self.ticket in world.forgotten
