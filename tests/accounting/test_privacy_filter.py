@@ -400,7 +400,11 @@ def test_totals_with_other_noise_and_records_that_are_refused():
         assert rule == filters.ZCDP
         assert budget.zcdp_epsilon(rho, 1e-6) <= epsilon <= budget.zcdp_epsilon(rho, 1e-6) * 1.001
     assert filters.filtered([[gaussian], [record]], 1e-6)[0] == math.inf  # the rule of the first is another
-    assert filters.filtered([[discrete], [record]], 1e-6)[0] < math.inf
+    assert filters.filtered([[discrete], [record]], 1e-6)[0] == math.inf
+    assert filters.filtered([[record], [discrete]], 1e-6)[0] == filters.composed([record, discrete], 1e-6)[0]
+    assert filters.filtered([[discrete, record], [discrete]], 1e-6)[0] < math.inf
+    assert filters.total_rho([record, discrete]) is None  # no rho holds at all orders
+    assert filters.total_rho([discrete]) == filters.zcdp_loss(discrete)
     assert filters.composed([record, discrete], 1e-12) == (math.inf, filters.NONE)
     assert filters.composed([record], 0.0) == (math.inf, filters.NONE)
     assert filters.pure_loss(record) is filters.gdp_loss(record) is None

@@ -695,8 +695,7 @@ def test_shuffled_sums_of_contexts_are_composed_and_limited(tmp_path: Path) -> N
         found = ledger.certified("clicks", 1e-6)
         assert found.epsilon == filters.filtered([[record]] * 2, 1e-6)[0]
         assert 1.3 * alone < found.epsilon < 1.6 * alone
-        assert found.rho == pytest.approx(0.22**2, rel=2e-3)
-        assert found.mu is found.pure is None
+        assert found.mu is found.pure is found.rho is None  # a rho of zCDP would hold at all orders
         with pytest.raises(BudgetError):
             ledger.reserve("clicks", [record], delta=1e-6, users=600)
         ledger.export(tmp_path / "rows.csv", "csv")

@@ -60,6 +60,9 @@ The *first* reservation determines this rule, because no release has influenced 
 
 - all mechanisms of the first reservation are continuous Gaussian: the Gaussian filter, which excludes
   discrete Gaussian noise (it has no mu);
+- a mechanism of the first reservation has Skellam noise: the filter of the Renyi orders of this module. If
+  the first reservation has no Skellam noise, no later reservation with Skellam noise is certified, because
+  its rule would be another one;
 - otherwise: the zCDP filter. In addition, the first reservation (but no later one) is accepted if
   :func:`composed` certifies it. The result of :func:`composed` is tighter (7 % for discrete Gaussian noise).
   It is valid because the mechanism of the first reservation is fixed in advance. If the rho of this mechanism
@@ -175,6 +178,11 @@ def zcdp_loss(record: Record) -> float:
     return rho
 
 
+def total_rho(records: Sequence[Record]) -> float | None:
+    """Return the rho of zCDP of all records together, or None if a record has no rho for all orders."""
+    return None if _has_skellam(records) else math.fsum(map(zcdp_loss, records))
+
+
 def _coordinate_rho(coordinate: numerical.Coordinate) -> float:
     noise, scale, shift, count = coordinate
     unit = abs(shift) / scale
@@ -264,9 +272,13 @@ def _zcdp(records: Sequence[Record], delta: float) -> tuple[float, str]:
     rho = math.fsum(map(zcdp_loss, records))
     if not delta or not records:
         return math.inf, NONE
-    if any(isinstance(record, SkellamRecord) for record in records):
+    if _has_skellam(records):
         return _of_orders(rho, delta)
     return (budget.zcdp_epsilon(rho, delta) if rho > 0 else 0.0, ZCDP)
+
+
+def _has_skellam(records: Sequence[Record]) -> bool:
+    return any(isinstance(record, SkellamRecord) for record in records)
 
 
 def _of_orders(rho: float, delta: float) -> tuple[float, str]:
@@ -338,6 +350,8 @@ def filtered(
         return composed(records, delta) if numerical else closed(records, delta)
     if all(isinstance(record, MechanismRecord) and record.noise == "gaussian" for record in reservations[0]):
         rule = _gaussian(records, delta)
+    elif _has_skellam(records) and not _has_skellam(reservations[0]):
+        rule = (math.inf, NONE)  # the first reservation has determined the rule of all orders
     else:
         rule = _zcdp(records, delta)
     return min(_pure(records), rule, key=lambda pair: pair[0])

@@ -230,9 +230,10 @@ def _spent(totals: TotalCost) -> str:
         limit += f", signed with the key {totals.limit_key}" if totals.limit_key else ""
         if totals.filtered is not None:
             limit += f", of which {up(totals.filtered, 6)} is used"
+    rho = "" if totals.rho is None else f", rho = {up(totals.rho, 6)}"
     return (
         f"{totals.dataset}: {releases}, together epsilon = {up(totals.epsilon, 6)} at delta = "
-        f"{totals.delta:g} ({totals.method}), rho = {up(totals.rho, 6)}; {limit}."
+        f"{totals.delta:g} ({totals.method}){rho}; {limit}."
     )
 
 

@@ -112,8 +112,7 @@ class Turned(RuntimeError):
       If it is None, the user took part as often as allowed, or has an open place.
 
     Every reason except ``full``, ``paused`` and ``again`` is final. After ``full`` and ``paused``, ask for a
-    place again, not before
-    ``after`` seconds have passed.
+    place again, not before ``after`` seconds have passed.
     """
 
     def __init__(

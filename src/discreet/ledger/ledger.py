@@ -253,7 +253,7 @@ class TotalCost:
     method : method that computed epsilon
     pure : sum of pure epsilons. None if some noise has no pure epsilon
     mu : mu of Gaussian DP if all noise is continuous Gaussian. Otherwise None
-    rho : rho of zCDP
+    rho : rho of zCDP. None if some noise has no rho
     limit : the owner's (epsilon, delta). None if no limit was set
     filtered : epsilon of the privacy filter at the delta of the limit. None without a limit
     rule : rule that the privacy filter used for ``filtered``. None without a limit
@@ -270,7 +270,7 @@ class TotalCost:
     method: str
     pure: float | None
     mu: float | None
-    rho: float
+    rho: float | None
     limit: tuple[float, float] | None
     filtered: float | None
     rule: str | None
@@ -291,7 +291,7 @@ class Certified:
     rule : rule that the privacy filter used for epsilon
     pure : sum of pure epsilons. None if some noise has no pure epsilon
     mu : mu of Gaussian DP if the Gaussian filter applies to this dataset. Otherwise None
-    rho : sum of the rho of zCDP
+    rho : sum of the rho of zCDP. None if some noise has no rho
     """
 
     __repr__ = brief
@@ -302,7 +302,7 @@ class Certified:
     rule: str
     pure: float | None
     mu: float | None
-    rho: float
+    rho: float | None
 
 
 def _digest(text: str) -> str:
@@ -715,7 +715,7 @@ class Ledger:
             mu=math.sqrt(math.fsum(one for one in squares if one is not None))
             if made and gaussian and None not in squares
             else None,
-            rho=math.fsum(map(filters.zcdp_loss, records)),
+            rho=filters.total_rho(records),
         )
 
     def export(self, to: PathLike | TextIO, format: Literal["jsonl", "csv"] = "jsonl") -> None:
@@ -1286,7 +1286,7 @@ def _totals(dataset: str, entries: Sequence[LedgerEntry], delta: float | None) -
         method=method,
         pure=None if None in pure else sum(loss for loss in pure if loss is not None),
         mu=sum(filters.gdp_loss(one) or 0.0 for one in records) ** 0.5 if gaussian and records else None,
-        rho=sum(map(filters.zcdp_loss, records)),
+        rho=filters.total_rho(records),
         limit=limit,
         filtered=found,
         rule=rule,
@@ -1327,7 +1327,8 @@ def table(entries: Sequence[LedgerEntry]) -> list[tuple[str, ...]]:
         epsilon = rho = state = ""
         if entry.kind == "reserve":
             epsilon = "none" if entry.epsilon is None else up(entry.epsilon, 6)
-            rho = up(sum(map(filters.zcdp_loss, entry.records)), 6)
+            squared = filters.total_rho(entry.records)
+            rho = "" if squared is None else up(squared, 6)
             state = "published" if entry.number in marked else "SPENT, NOT PUBLISHED"
             state += "" if entry.checked else "; LIMIT SET ASIDE"
         elif entry.kind == "limit":
